@@ -1,0 +1,140 @@
+package audit
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Status is how a run ended, in one word.
+type Status string
+
+const (
+	StatusOK          Status = "ok"          // the program ended with code 0
+	StatusExit        Status = "exit"        // the program ended by itself, with another code or by a signal of its own
+	StatusTimeout     Status = "timeout"     // it was ended at its deadline
+	StatusOOM         Status = "oom"         // its main process was killed for the memory limit
+	StatusPIDs        Status = "pids"        // it failed after it had hit the process limit
+	StatusKilled      Status = "killed"      // somebody ended it: SIGKILL, or a caller who went away
+	StatusAuditLimit  Status = "audit_limit" // its record would have been incomplete
+	StatusRefused     Status = "refused"     // the request broke a rule; nothing ran
+	StatusError       Status = "error"       // Proctor could not run it
+	StatusInterrupted Status = "interrupted" // the supervisor ended while it ran
+)
+
+// Verdict is what the caller of a run is told, and what stands in verdict.json.
+type Verdict struct {
+	Run    string `json:"run"`
+	Status Status `json:"status"`
+	// ExitCode is the program's own, or 128 plus the signal that ended it, or one of
+	// Proctor's: 124 timeout, 125 not run, 137 OOM or kill.
+	ExitCode int    `json:"exit_code"`
+	Signal   string `json:"signal,omitempty"`
+	Reason   string `json:"reason"`           // one sentence
+	Remedy   string `json:"remedy,omitempty"` // what to do instead, where there is something
+
+	Image ImageRef `json:"image"`
+
+	Stdout Output `json:"-"`
+	Stderr Output `json:"-"`
+
+	Outputs []OutputFile    `json:"outputs"`
+	Skipped []SkippedOutput `json:"outputs_skipped,omitempty"`
+	// SkippedMore counts those that are refused and not named, beyond the first hundred.
+	SkippedMore int `json:"outputs_skipped_more,omitempty"`
+
+	Usage  Usage      `json:"usage"`
+	Egress Egress     `json:"egress"`
+	Files  FileCounts `json:"files"`
+	Audit  Summary    `json:"audit"`
+}
+
+// ImageRef is which image a run had.
+type ImageRef struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
+}
+
+// OutputFile is a file that the run left in /outputs.
+type OutputFile struct {
+	Name   Text   `json:"name"` // relative to /outputs, with '/' between elements
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
+
+// SkippedOutput is something in /outputs that is not handed out.
+type SkippedOutput struct {
+	Name   Text   `json:"name"`
+	Reason string `json:"reason"`
+}
+
+// Usage is what the run used.
+type Usage struct {
+	WallMS        int64 `json:"wall_ms"` // from the program's start to its end
+	CPUMS         int64 `json:"cpu_ms"`
+	MemoryPeak    int64 `json:"memory_peak_bytes"` // what it wrote to scratch counts
+	ProcessesPeak int64 `json:"processes_peak"`    // threads count; 0 where the kernel does not say
+	OOMKills      int64 `json:"oom_kills,omitempty"`
+}
+
+// Egress sums up the connection attempts by destination.
+type Egress struct {
+	Allowed []Destination `json:"allowed"` // loopback inside the run is not egress and not listed
+	Blocked []Destination `json:"blocked"`
+}
+
+// Destination is one place the run tried to reach.
+type Destination struct {
+	Address  netip.Addr `json:"address"`
+	Port     uint16     `json:"port"`
+	Protocol string     `json:"protocol"`
+	Count    int64      `json:"count"`
+	Rule     string     `json:"rule"`
+}
+
+// FileCounts counts successful opens.
+type FileCounts struct {
+	Read    int64 `json:"read"`
+	Written int64 `json:"written"`
+}
+
+// Summary says how complete the record is and what it hashes to.
+type Summary struct {
+	Counts
+	Complete bool   `json:"complete"` // nothing lost, and the end was seen
+	Seal     string `json:"seal"`     // sha256: of events.jsonl, whole
+}
+
+// Request is what was asked for, as it was understood. It stands in request.json.
+type Request struct {
+	Run      string     `json:"run"`
+	Time     time.Time  `json:"time"`
+	Caller   Caller     `json:"caller"`
+	Image    ImageRef   `json:"image"`
+	Language string     `json:"language"`
+	Argv     []Text     `json:"argv"` // of the program, inside the box
+	Code     CodeRef    `json:"code"`
+	Inputs   []InputRef `json:"inputs"`
+	Limits   any        `json:"limits"`
+}
+
+// Caller is who asked, as the kernel says.
+type Caller struct {
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
+	PID int32  `json:"pid"`
+}
+
+// CodeRef identifies the code; its bytes stand verbatim beside the record.
+type CodeRef struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
+
+// InputRef is one input file.
+type InputRef struct {
+	Name  Text   `json:"name"`
+	Bytes int64  `json:"bytes"`
+	How   string `json:"how"` // mount or copy
+	Why   string `json:"why_copied,omitempty"`
+}
