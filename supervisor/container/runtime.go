@@ -1,0 +1,196 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+
+	"github.com/containerd/containerd/api/types/runc/options"
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+
+	"proctor/supervisor/box"
+	"proctor/supervisor/cgroup"
+)
+
+// Options of New. Every field is required.
+type Options struct {
+	Client      *containerd.Client // stays the caller's
+	Namespace   string             // containerd's: one per supervisor instance
+	Cgroups     cgroup.Host
+	Parent      string           // cgroup below which boxes get theirs; exists
+	Dir         string           // for workspaces; on the same mount namespace as containerd's shims
+	Runc        *options.Options // containerd's for the runc shim; nil: its defaults
+	Init        string           // the box's init binary
+	Snapshotter string
+	Logger      *slog.Logger
+}
+
+// Runtime implements box.Runtime.
+type Runtime struct {
+	Options
+	ids idRanges
+}
+
+// New checks the options. There is nothing to close.
+func New(o Options) (*Runtime, error) {
+	if _, err := os.Stat(o.Init); err != nil {
+		return nil, fmt.Errorf("container runtime: %w: build it with `make build`", err)
+	}
+	if o.Runc == nil {
+		o.Runc = &options.Options{}
+	}
+	if err := os.MkdirAll(filepath.Join(o.Dir, "boxes"), 0o700); err != nil {
+		return nil, fmt.Errorf("container runtime: %w", err)
+	}
+	return &Runtime{Options: o, ids: idRanges{used: map[uint32]bool{}}}, nil
+}
+
+const runtimeName = "io.containerd.runc.v2"
+
+var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
+
+func (r *Runtime) namespaced(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, r.Namespace)
+}
+
+func (r *Runtime) boxDir(id string) string { return filepath.Join(r.Dir, "boxes", id) }
+func (r *Runtime) group(id string) string  { return filepath.Join(r.Parent, id) }
+
+// Create implements box.Runtime.
+func (r *Runtime) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error) {
+	if !validID.MatchString(spec.ID) {
+		return nil, fmt.Errorf("box id %q: must match %s", spec.ID, validID)
+	}
+	if err := spec.Limits.Validate(); err != nil {
+		return nil, err
+	}
+	b := &containerBox{runtime: r, spec: spec, exited: make(chan box.Exit, 1)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("create box: %w", err), b.Destroy(context.WithoutCancel(ctx)))
+		}
+	}()
+	b.idBase = r.ids.take()
+	b.cpus = chooseCPUs(spec.Limits.CPUs)
+	if b.work, err = newWorkspace(r.boxDir(spec.ID), spec.Limits, b.idBase, b.cpus.n, spec.Resolver); err != nil {
+		return nil, err
+	}
+	if err := b.listen(); err != nil {
+		return nil, err
+	}
+
+	ctx = r.namespaced(ctx)
+	image, err := r.Client.GetImage(ctx, spec.Image)
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", spec.Image, err)
+	}
+	oci := ociSpec(spec, b.idBase, r.group(spec.ID), b.work, r.Init)
+	b.container, err = r.Client.NewContainer(ctx, spec.ID,
+		containerd.WithSnapshotter(r.Snapshotter),
+		containerd.WithNewSnapshot(spec.ID, image, containerd.WithUserNSRemapperLabels(oci.Linux.UIDMappings, oci.Linux.GIDMappings)),
+		containerd.WithRuntime(runtimeName, r.Runc),
+		withSpec(oci),
+	)
+	if err != nil {
+		return nil, err
+	}
+	// The code's pipes go over the control socket: containerd's own are not needed.
+	if b.task, err = b.container.NewTask(ctx, nullIO); err != nil {
+		return nil, err
+	}
+	b.pid = b.task.Pid()
+	if b.cgroupID, err = r.Cgroups.ID(r.group(spec.ID)); err != nil {
+		return nil, fmt.Errorf("%w: runc made no cgroup v2 directory for the box", err)
+	}
+	return b, nil
+}
+
+// Sweep implements box.Runtime. It looks in the places this instance puts things, not
+// at names: containerd's namespace, the parent cgroup, the workspace directory.
+func (r *Runtime) Sweep(ctx context.Context) ([]string, error) {
+	ctx = r.namespaced(ctx)
+	found := map[string]bool{}
+	var errs []error
+
+	containers, err := r.Client.Containers(ctx)
+	errs = append(errs, err)
+	groups, err := r.Cgroups.Children(r.Parent)
+	errs = append(errs, err)
+	entries, err := os.ReadDir(filepath.Join(r.Dir, "boxes"))
+	if !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	for _, c := range containers {
+		found[c.ID()] = true
+	}
+	for _, g := range groups {
+		found[g] = true
+	}
+	for _, e := range entries {
+		found[e.Name()] = true
+	}
+
+	var ids []string
+	for id := range found {
+		r.Logger.Info("sweeping what an earlier supervisor left", "run", id)
+		b := &containerBox{runtime: r, spec: box.Spec{ID: id}, work: &workspace{dir: r.boxDir(id)}}
+		if b.container, err = r.Client.LoadContainer(ctx, id); err != nil {
+			if !errdefs.IsNotFound(err) {
+				errs = append(errs, fmt.Errorf("sweep %s: %w", id, err))
+			}
+			b.container = nil
+		}
+		if b.container != nil {
+			if b.task, err = b.container.Task(ctx, nil); err != nil {
+				b.task = nil // gone, or its shim is; either way the cgroup is killed
+			}
+		}
+		if err := b.Destroy(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("sweep %s: %w", id, err))
+			continue
+		}
+		ids = append(ids, id)
+	}
+	return ids, errors.Join(errs...)
+}
+
+// idRanges hands out ranges of user ids to boxes. Ranges are chosen at random, so that two
+// supervisors on one host are unlikely to hold the same one.
+type idRanges struct {
+	mu   sync.Mutex
+	used map[uint32]bool
+}
+
+// The ranges lie in the upper half of what is neither dynamic users nor signed: from
+// 2^30 to 2^31, above what useradd's subuids and systemd-nspawn take.
+const (
+	firstRange = 1 << 30
+	rangeCount = 1 << 14
+)
+
+func (r *idRanges) take() uint32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		base := firstRange + rand.Uint32N(rangeCount)*idRange
+		if !r.used[base] {
+			r.used[base] = true
+			return base
+		}
+	}
+}
+
+func (r *idRanges) give(base uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.used, base)
+}
