@@ -1,0 +1,303 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+
+	"proctor/audit"
+	"proctor/supervisor"
+)
+
+// maxBody bounds a request's JSON: the largest code in base64, and as much again.
+const maxBody = 32 << 20
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, f func(http.ResponseWriter, *http.Request, audit.Caller) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			c, err := caller(r)
+			if err == nil {
+				err = f(w, r, c)
+			}
+			if err != nil {
+				replyError(w, err)
+			}
+		})
+	}
+	handle("POST /v1/runs", s.run)
+	handle("GET /v1/runs", s.list)
+	handle("GET /v1/runs/{run}", s.show)
+	handle("GET /v1/runs/{run}/code", s.code)
+	handle("GET /v1/runs/{run}/events", s.events)
+	handle("GET /v1/runs/{run}/outputs/{n}", s.output)
+	handle("POST /v1/runs/{run}/kill", s.kill)
+	handle("GET /v1/events", s.tail)
+	handle("GET /v1/images", s.images)
+	handle("GET /v1/status", s.status)
+	return mux
+}
+
+// lines answers with one JSON object a line, from several goroutines.
+type lines struct {
+	mu  sync.Mutex
+	w   http.ResponseWriter
+	enc *json.Encoder
+	out *http.ResponseController
+}
+
+func newLines(w http.ResponseWriter) *lines {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	l := &lines{w: w, enc: json.NewEncoder(w), out: http.NewResponseController(w)}
+	l.enc.SetEscapeHTML(false)
+	return l
+}
+
+func (l *lines) send(v any) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.enc.Encode(v); err != nil {
+		return err
+	}
+	return l.out.Flush()
+}
+
+// The supervisor's observer.
+func (l *lines) Admitted(run string)   { _ = l.send(Message{Run: run}) }
+func (l *lines) Stdout(p []byte) error { return l.send(Message{Stdout: p}) }
+func (l *lines) Stderr(p []byte) error { return l.send(Message{Stderr: p}) }
+
+func (s *Server) run(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+	conn := r.Context().Value(connKey{}).(*descriptorConn)
+	var q RunRequest
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(&q)
+	// The descriptors came with the request's first byte: they are all here now.
+	files := conn.take()
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	if err != nil {
+		return &Error{Code: http.StatusBadRequest, Refused: true, Message: "request: " + err.Error(), Fix: "use a client of the supervisor's version, or see the documentation of the API"}
+	}
+	if len(files) != len(q.Inputs) {
+		return &Error{Code: http.StatusBadRequest, Refused: true, Message: fmt.Sprintf("%d inputs named, %d descriptors passed", len(q.Inputs), len(files)), Fix: "pass one for each, with the request's first byte"}
+	}
+	req := &supervisor.Request{
+		Caller: c, Image: q.Image, Language: q.Language, Name: q.Name, Code: q.Code, Limits: q.Limits,
+	}
+	for _, a := range q.Args {
+		req.Args = append(req.Args, string(a))
+	}
+	for i, name := range q.Inputs {
+		req.Inputs = append(req.Inputs, supervisor.Input{Name: string(name), File: files[i]})
+	}
+
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	defer cancel(nil)
+	stop := context.AfterFunc(r.Context(), func() { cancel(errClientGone) })
+	defer stop()
+	l := newLines(w)
+	v, err := s.Supervisor.Run(ctx, req, l)
+	if err != nil {
+		return err
+	}
+	return ignoreGone(l.send(Message{Verdict: v}))
+}
+
+// errClientGone is the cause of a run whose caller went away.
+var errClientGone = errors.New("its caller went away")
+
+// ignoreGone: a client that hung up while it was being answered is no error of ours, and
+// there is nobody to tell.
+func ignoreGone(error) error { return nil }
+
+// mayRead says whether a caller may see a run: root sees all, others their own.
+func mayRead(c audit.Caller, q *audit.Request) bool {
+	return c.UID == 0 || (q != nil && q.Caller.UID == c.UID)
+}
+
+// record finds a run that the caller may see. One that it may not see does not exist.
+func (s *Server) record(r *http.Request, c audit.Caller) (*audit.Record, *audit.Request, error) {
+	rec, err := s.Supervisor.Records().Open(r.PathValue("run"))
+	if err != nil {
+		return nil, nil, err
+	}
+	q, err := rec.Request()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, err
+	}
+	if !mayRead(c, q) {
+		return nil, nil, fmt.Errorf("run %s: %w: see `proctor audit list`", rec.Run, audit.ErrNoRun)
+	}
+	return rec, q, nil
+}
+
+func (s *Server) info(rec *audit.Record, q *audit.Request) (RunInfo, error) {
+	v, err := rec.Verdict()
+	return RunInfo{
+		Run: rec.Run, Request: q, Verdict: v,
+		Active: v == nil && slices.Contains(s.Supervisor.Active(), rec.Run),
+	}, err
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+	limit := 50
+	if t := r.URL.Query().Get("limit"); t != "" {
+		n, err := strconv.Atoi(t)
+		if err != nil || n < 1 {
+			return &Error{Code: http.StatusBadRequest, Refused: true, Message: fmt.Sprintf("limit %q: not a positive number", t), Fix: "give one"}
+		}
+		limit = n
+	}
+	runs, err := s.Supervisor.Records().Runs()
+	if err != nil {
+		return err
+	}
+	list := []RunInfo{}
+	for _, id := range runs {
+		if len(list) == limit {
+			break
+		}
+		rec, err := s.Supervisor.Records().Open(id)
+		if err != nil {
+			continue
+		}
+		q, _ := rec.Request()
+		if !mayRead(c, q) {
+			continue
+		}
+		// A record that cannot be read is listed all the same: somebody should look.
+		info, _ := s.info(rec, q)
+		if info.Verdict != nil {
+			info.Verdict.Stdout, info.Verdict.Stderr = audit.Output{}, audit.Output{}
+		}
+		list = append(list, info)
+	}
+	reply(w, list)
+	return nil
+}
+
+func (s *Server) show(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+	rec, q, err := s.record(r, c)
+	if err != nil {
+		return err
+	}
+	info, err := s.info(rec, q)
+	if err != nil {
+		return err
+	}
+	reply(w, info)
+	return nil
+}
+
+func (s *Server) code(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+	return s.file(w, r, c, "code")
+}
+
+func (s *Server) events(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+	return s.file(w, r, c, "events.jsonl")
+}
+
+func (s *Server) output(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+	n, err := strconv.ParseUint(r.PathValue("n"), 10, 31)
+	if err != nil {
+		return &Error{Code: http.StatusNotFound, Refused: true, Message: fmt.Sprintf("output %q: not a number", r.PathValue("n"))}
+	}
+	return s.file(w, r, c, "outputs", strconv.FormatUint(n, 10))
+}
+
+func (s *Server) file(w http.ResponseWriter, r *http.Request, c audit.Caller, elem ...string) error {
+	rec, _, err := s.record(r, c)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(rec.Path(elem...))
+	if errors.Is(err, os.ErrNotExist) {
+		return &Error{Code: http.StatusNotFound, Refused: true, Message: fmt.Sprintf("run %s has no such file", rec.Run)}
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w.Header().Set("Content-Type", "application/octet-stream")
+	_, _ = io.Copy(w, f)
+	return nil
+}
+
+func (s *Server) kill(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+	rec, _, err := s.record(r, c)
+	if err != nil {
+		return err
+	}
+	if err := s.Supervisor.Kill(rec.Run); err != nil {
+		return err
+	}
+	reply(w, struct{}{})
+	return nil
+}
+
+func (s *Server) tail(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+	if c.UID != 0 {
+		return &Error{Code: http.StatusForbidden, Refused: true, Message: "the live feed shows all callers' runs", Fix: "use sudo"}
+	}
+	sub := s.Supervisor.Feed().Subscribe("")
+	defer sub.Close()
+	l := newLines(w)
+	w.WriteHeader(http.StatusOK)
+	if err := l.out.Flush(); err != nil {
+		return ignoreGone(err)
+	}
+	for {
+		select {
+		case <-r.Context().Done():
+			return nil
+		case batch := <-sub.Events():
+			for i := range batch {
+				if err := l.enc.Encode(&batch[i]); err != nil {
+					return ignoreGone(err)
+				}
+			}
+			if err := l.out.Flush(); err != nil {
+				return ignoreGone(err)
+			}
+		}
+	}
+}
+
+func (s *Server) images(w http.ResponseWriter, _ *http.Request, _ audit.Caller) error {
+	list := []ImageInfo{}
+	for _, img := range s.Supervisor.Images() {
+		list = append(list, ImageInfo{
+			Name: img.Name, Digest: img.Digest.String(), Description: img.Description,
+			Languages: img.Languages(), Packages: img.Packages, RootBytes: img.RootBytes, Built: img.Built,
+		})
+	}
+	reply(w, list)
+	return nil
+}
+
+func (s *Server) status(w http.ResponseWriter, _ *http.Request, c audit.Caller) error {
+	st := Status{
+		Version: s.Version, PID: os.Getpid(), Since: s.Supervisor.Since(),
+		Active: []string{}, Images: []string{}, Containerd: s.Containerd(),
+	}
+	if c.UID == 0 {
+		st.Active = s.Supervisor.Active()
+	}
+	for _, img := range s.Supervisor.Images() {
+		st.Images = append(st.Images, img.Name)
+	}
+	reply(w, st)
+	return nil
+}

@@ -1,0 +1,168 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"proctor/audit"
+	"proctor/supervisor"
+)
+
+// Group is the group whose members may use the socket, where it exists.
+const Group = "proctor"
+
+// ServerOptions of NewServer. Every field is required.
+type ServerOptions struct {
+	Supervisor *supervisor.Supervisor
+	Version    string
+	Containerd func() string // how containerd is doing, for the status
+	Logger     *slog.Logger
+}
+
+// Server serves the supervisor on a socket.
+type Server struct {
+	ServerOptions
+	http *http.Server
+}
+
+// NewServer does not listen yet: see Serve.
+func NewServer(o ServerOptions) *Server {
+	s := &Server{ServerOptions: o}
+	s.http = &http.Server{
+		Handler:           s.routes(),
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
+	}
+	return s
+}
+
+type connKey struct{}
+
+// Listen makes the socket, for root and the group of that name. One that is left of a
+// supervisor that is gone is replaced, one that is served is not.
+func Listen(path string) (*net.UnixListener, error) {
+	if c, err := net.Dial("unix", path); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("socket %s: another supervisor serves it: stop that one, or choose another with --socket", path)
+	}
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode()&os.ModeSocket == 0 {
+			return nil, fmt.Errorf("socket %s: something else is there: remove it, or choose another with --socket", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("socket: %w", err)
+		}
+	}
+	// Nobody may connect before the mode is set.
+	old := unix.Umask(0o177)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	unix.Umask(old)
+	if errors.Is(err, unix.EINVAL) {
+		return nil, fmt.Errorf("socket %s: a unix socket's path has at most 107 bytes, this one has %d: choose a shorter one with --socket", path, len(path))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	if err := grant(path); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	return l, nil
+}
+
+func grant(path string) error {
+	g, err := user.LookupGroup(Group)
+	if err != nil {
+		return nil // no such group: root alone
+	}
+	gid, err := strconv.Atoi(g.Gid)
+	if err != nil {
+		return err
+	}
+	if err := os.Chown(path, 0, gid); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o660)
+}
+
+// Serve answers until Shutdown; it takes the listener over.
+func (s *Server) Serve(l *net.UnixListener) error {
+	err := s.http.Serve(descriptorListener{l})
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Shutdown stops listening, waits for the calls under way until ctx ends, and then breaks
+// them off.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	return errors.Join(err, s.http.Close())
+}
+
+// caller is who is at the other end, as the kernel says.
+func caller(r *http.Request) (audit.Caller, error) {
+	conn, ok := r.Context().Value(connKey{}).(*descriptorConn)
+	if !ok {
+		return audit.Caller{}, errors.New("not a unix socket")
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return audit.Caller{}, err
+	}
+	var cred *unix.Ucred
+	cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err = errors.Join(cerr, err); err != nil {
+		return audit.Caller{}, fmt.Errorf("peer credentials: %w", err)
+	}
+	return audit.Caller{UID: cred.Uid, GID: cred.Gid, PID: cred.Pid}, nil
+}
+
+func reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v) // a client that is gone is no one to tell
+}
+
+func replyError(w http.ResponseWriter, err error) {
+	e := describe(err)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.Code)
+	_ = json.NewEncoder(w).Encode(Message{Error: e})
+}
+
+// describe finds the code and the fix for an error.
+func describe(err error) *Error {
+	var e *Error
+	var refusal *supervisor.Refusal
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.As(err, &refusal):
+		return &Error{Code: http.StatusUnprocessableEntity, Refused: true, Message: refusal.What, Fix: refusal.Fix}
+	case errors.Is(err, audit.ErrNoRun):
+		return &Error{Code: http.StatusNotFound, Refused: true, Message: err.Error()}
+	case errors.Is(err, supervisor.ErrStopping):
+		return &Error{Code: http.StatusServiceUnavailable, Message: err.Error(), Fix: "try again when it is back"}
+	default:
+		return &Error{Code: http.StatusInternalServerError, Message: err.Error()}
+	}
+}

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/docker/go-units"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"proctor/api"
+	"proctor/audit"
+	"proctor/supervisor"
+)
+
+var runCommand = &cli.Command{
+	Name:      "run",
+	Usage:     "run a program in a box of its own",
+	ArgsUsage: "FILE|- [-- ARGUMENTS...]",
+	Description: `The program is read from FILE, or from stdin for "-". It finds its inputs in /inputs,
+works in /scratch, and leaves results in /outputs. It has no network, and nothing of
+this machine but what is passed in.
+
+The exit code is the program's own, or 124 for a timeout, 125 when Proctor could not run
+it, 137 when it was killed or ran out of memory, 2 for a wrong command line.
+
+   proctor run analysis.py
+   proctor run --input data.csv --output-dir results analysis.py -- --year 2015
+   echo 'print(6*7)' | proctor run --lang python --json -`,
+	OnUsageError: usageError,
+	Action:       runAction,
+	Flags: []cli.Flag{
+		socketFlag,
+		&cli.BoolFlag{Name: "json", Usage: "print the verdict as JSON, with the program's output in it, and nothing else"},
+		&cli.StringFlag{Name: "lang", Aliases: []string{"l"}, Usage: "the program's `LANGUAGE`; default: by the file's ending"},
+		&cli.StringFlag{Name: "image", Usage: "`NAME` of the image to run in; default: the configured one for the language"},
+		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "show the file at /inputs/NAME, read-only: `PATH[:NAME]`; may be given again"},
+		&cli.StringFlag{Name: "output-dir", Aliases: []string{"o"}, Usage: "put what the program leaves in /outputs into `DIR`; files that exist are not replaced"},
+		&cli.DurationFlag{Name: "timeout", Usage: "end it after `DURATION` such as 30s"},
+		&cli.StringFlag{Name: "memory", Usage: "let it use at most `SIZE` such as 512M"},
+		&cli.Float64Flag{Name: "cpus", Usage: "let it use at most `NUMBER` processors, such as 1.5"},
+		&cli.Int64Flag{Name: "pids", Usage: "let it have at most `NUMBER` processes and threads"},
+		&cli.StringFlag{Name: "scratch", Usage: "let it write at most `SIZE` such as 1G in /scratch, /tmp and /outputs together"},
+	},
+}
+
+// languages maps what files end in to what interpreters are called in image recipes.
+var languages = map[string]string{
+	".py": "python", ".sh": "sh", ".bash": "bash", ".js": "node", ".mjs": "node", ".cjs": "node",
+	".pl": "perl", ".rb": "ruby", ".r": "r", ".lua": "lua",
+}
+
+func runAction(c *cli.Context) error {
+	req, err := runRequest(c)
+	if err != nil {
+		return err
+	}
+	files, err := openInputs(c, req)
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	var out *outputDir
+	if dir := c.String("output-dir"); dir != "" {
+		if out, err = openOutputDir(dir); err != nil {
+			return err
+		}
+		defer out.close()
+	}
+
+	asJSON := c.Bool("json")
+	started := time.Now()
+	h := api.RunHandler{
+		Admitted: func(string) {},
+		Stdout:   func([]byte) error { return nil },
+		Stderr:   func([]byte) error { return nil },
+	}
+	stdout, stderr := programOutput(os.Stdout), programOutput(os.Stderr)
+	if !asJSON {
+		h.Stdout = func(p []byte) error { _, err := stdout.Write(p); return err }
+		h.Stderr = func(p []byte) error { _, err := stderr.Write(p); return err }
+	}
+	v, err := client(c).Run(c.Context, req, files, h)
+	if errors.Is(err, context.Canceled) {
+		return cli.Exit("interrupted: the run was ended", 130)
+	}
+	if err != nil {
+		return notRun(err, asJSON)
+	}
+	if out != nil {
+		err = out.fetch(c.Context, client(c), v)
+	}
+	if asJSON {
+		if perr := printJSON(v); perr != nil {
+			return perr
+		}
+	} else {
+		tails(v, stdout, stderr)
+		fmt.Fprintln(os.Stderr, "proctor:", summary(v, time.Since(started), out))
+	}
+	if err != nil {
+		return err
+	}
+	return cli.Exit("", v.ExitCode)
+}
+
+// notRun reports a run that did not take place; an agent that asked for JSON gets a verdict
+// all the same.
+func notRun(err error, asJSON bool) error {
+	var e *api.Error
+	if !asJSON {
+		return err
+	}
+	v := &audit.Verdict{Status: audit.StatusError, ExitCode: codeFailed, Reason: err.Error()}
+	if errors.As(err, &e) {
+		v.Reason, v.Remedy = e.Message, e.Fix
+		if e.Refused {
+			v.Status = audit.StatusRefused
+		}
+	}
+	if perr := printJSON(v); perr != nil {
+		return perr
+	}
+	return cli.Exit("", codeFailed)
+}
+
+func printJSON(v any) error {
+	enc := json.NewEncoder(os.Stdout)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func runRequest(c *cli.Context) (*api.RunRequest, error) {
+	args := c.Args().Slice()
+	if len(args) == 0 {
+		return nil, usagef("no program: name a file, or - for stdin: see `proctor run --help`")
+	}
+	file, rest := args[0], args[1:]
+	if len(rest) > 0 {
+		if rest[0] != "--" {
+			return nil, usagef("%q stands after the program: flags go before it, the program's own arguments after --", rest[0])
+		}
+		rest = rest[1:]
+	}
+	req := &api.RunRequest{Image: c.String("image"), Language: c.String("lang")}
+	for _, a := range rest {
+		req.Args = append(req.Args, audit.Text(a))
+	}
+	if err := runLimits(c, &req.Limits); err != nil {
+		return nil, err
+	}
+
+	var err error
+	if file == "-" {
+		if req.Language == "" {
+			return nil, usagef("code from stdin: say what it is with --lang, such as --lang python")
+		}
+		req.Name = "main" + ending(req.Language)
+		req.Code, err = io.ReadAll(os.Stdin)
+	} else {
+		if req.Language == "" {
+			if req.Language = languages[strings.ToLower(filepath.Ext(file))]; req.Language == "" {
+				return nil, usagef("%q: its ending does not tell the language: say it with --lang, such as --lang python", file)
+			}
+		}
+		req.Name = filepath.Base(file)
+		req.Code, err = readFile(file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("code: %w", err)
+	}
+	if len(req.Code) == 0 {
+		return nil, fmt.Errorf("code %q: is empty: there is nothing to run", file)
+	}
+	return req, nil
+}
+
+// ending is what a file of a language is called, for interpreters that care.
+func ending(language string) string {
+	var endings []string
+	for e, l := range languages {
+		if l == language {
+			endings = append(endings, e)
+		}
+	}
+	if len(endings) == 0 {
+		return ""
+	}
+	return slices.Min(endings)
+}
+
+func runLimits(c *cli.Context, l *supervisor.LimitRequest) error {
+	for _, f := range []struct {
+		name string
+		into *int64
+	}{{"memory", &l.Memory}, {"scratch", &l.ScratchBytes}} {
+		if !c.IsSet(f.name) {
+			continue
+		}
+		n, err := units.RAMInBytes(c.String(f.name))
+		if err != nil || n <= 0 {
+			return usagef("--%s %q: write a positive size such as 512M or 2G", f.name, c.String(f.name))
+		}
+		*f.into = n
+	}
+	if l.Timeout = c.Duration("timeout"); c.IsSet("timeout") && l.Timeout <= 0 {
+		return usagef("--timeout %s: write a positive duration such as 30s or 5m", l.Timeout)
+	}
+	if l.CPUs = c.Float64("cpus"); c.IsSet("cpus") && !(l.CPUs > 0) {
+		return usagef("--cpus %g: write a positive number such as 0.5 or 2", l.CPUs)
+	}
+	if l.Processes = c.Int64("pids"); c.IsSet("pids") && l.Processes <= 0 {
+		return usagef("--pids %d: write a positive number", l.Processes)
+	}
+	return nil
+}
+
+// openRegular opens a file only if it is a regular one; nothing else may block or act.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: name a file that you can read", err)
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case info.IsDir():
+		err = fmt.Errorf("%q: is a directory: name a file", path)
+	case !info.Mode().IsRegular():
+		err = fmt.Errorf("%q: is not a regular file: name one", path)
+	default:
+		return f, nil
+	}
+	f.Close()
+	return nil, err
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// openInputs opens what --input names; the caller closes what is returned, also on error.
+func openInputs(c *cli.Context, req *api.RunRequest) ([]*os.File, error) {
+	var files []*os.File
+	for _, value := range c.StringSlice("input") {
+		path, name := splitInput(value)
+		f, err := openRegular(path)
+		if err != nil {
+			return files, fmt.Errorf("input %w", err)
+		}
+		files = append(files, f)
+		req.Inputs = append(req.Inputs, audit.Text(name))
+	}
+	return files, nil
+}
+
+// splitInput reads PATH[:NAME]. A file whose path holds a colon is found as it is.
+func splitInput(value string) (path, name string) {
+	if i := strings.LastIndexByte(value, ':'); i > 0 {
+		if _, err := os.Lstat(value); err != nil {
+			return value[:i], value[i+1:]
+		}
+	}
+	return value, filepath.Base(value)
+}
+
+// tails shows the end of streams that were longer than what is kept.
+func tails(v *audit.Verdict, stdout, stderr io.Writer) {
+	for _, s := range []struct {
+		name string
+		out  audit.Output
+		w    io.Writer
+	}{{"stdout", v.Stdout, stdout}, {"stderr", v.Stderr, stderr}} {
+		if s.out.Truncated() > 0 {
+			fmt.Fprintf(os.Stderr, "\nproctor: %d bytes of %s are not kept; it ends:\n", s.out.Truncated(), s.name)
+			_, _ = s.w.Write(s.out.Tail)
+		}
+	}
+}
+
+// summary is a run in one line.
+func summary(v *audit.Verdict, took time.Duration, out *outputDir) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "run %s: %s, exit code %d, in %s: %s", v.Run, v.Status, v.ExitCode, took.Round(time.Millisecond), v.Reason)
+	if v.Remedy != "" && v.Status != audit.StatusOK {
+		fmt.Fprintf(&b, " — %s", v.Remedy)
+	}
+	if n := len(v.Outputs); n > 0 {
+		where := "add --output-dir DIR to get them"
+		if out != nil {
+			where = "in " + out.dir
+		}
+		fmt.Fprintf(&b, "; outputs: %d (%s)", n, where)
+	}
+	if n := len(v.Skipped) + v.SkippedMore; n > 0 {
+		fmt.Fprintf(&b, "; %d entries of /outputs refused, see --json", n)
+	}
+	if v.Audit.Lost > 0 {
+		fmt.Fprintf(&b, "; the record is incomplete, %d events are lost", v.Audit.Lost)
+	}
+	return printable(b.String())
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"proctor/api"
+	"proctor/images"
+	"proctor/supervisor/config"
+	"proctor/supervisor/host"
+)
+
+var serveCommand = &cli.Command{
+	Name:  "serve",
+	Usage: "be the supervisor (as root)",
+	Description: `Starts containerd, attaches the kernel's programs, brings the locked images in, and then
+serves runs on the socket until SIGTERM or Ctrl-C. Runs that go on then may finish within
+the configured time. Settings come from flags, then --config, then defaults.`,
+	OnUsageError: usageError,
+	Action:       serveAction,
+	Flags: []cli.Flag{
+		socketFlag,
+		&cli.StringFlag{Name: "config", Usage: "read settings from `FILE`; default " + config.DefaultFile + " where it exists", TakesFile: true},
+		&cli.StringFlag{Name: "state-dir", Usage: "keep records, images and containerd's data in `DIR`; default /var/lib/proctor", TakesFile: true},
+		&cli.StringFlag{Name: "run-dir", Usage: "keep what lives until the next boot in `DIR`; default /run/proctor", TakesFile: true},
+		&cli.StringFlag{Name: "images", Usage: "find the image lock and archives in `DIR`; default STATE_DIR/images", TakesFile: true},
+		&cli.StringFlag{Name: "lib-dir", Usage: "find containerd, its shim, runc and proctor-init in `DIR`; default: where proctor is", TakesFile: true},
+		&cli.StringFlag{Name: "containerd", Usage: "use the containerd that serves at `ADDRESS` instead of a private one", TakesFile: true},
+		&cli.StringFlag{Name: "cgroup", Usage: "put runs below the cgroup `PATH`; default: proctor, with a suffix for other state directories"},
+		&cli.StringFlag{Name: "log-level", Value: "info", Usage: "`LEVEL`: debug, info, warn or error"},
+		&cli.StringFlag{Name: "log-format", Value: "text", Usage: "`FORMAT`: text or json"},
+	},
+}
+
+func serveConfig(c *cli.Context) (*config.Config, error) {
+	cfg, err := config.Load(c.String("config"))
+	if err != nil {
+		return nil, err
+	}
+	for name, into := range map[string]*string{
+		"state-dir": &cfg.StateDir, "run-dir": &cfg.RunDir, "images": &cfg.Images, "lib-dir": &cfg.LibDir,
+		"containerd": &cfg.Containerd, "cgroup": &cfg.Cgroup,
+	} {
+		if c.IsSet(name) {
+			*into = c.String(name)
+		}
+	}
+	for _, ctx := range c.Lineage() {
+		if ctx.Command != nil && ctx.IsSet("socket") {
+			cfg.Socket = ctx.String("socket")
+			break
+		}
+	}
+	return cfg, cfg.Complete()
+}
+
+func logger(c *cli.Context) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.String("log-level"))); err != nil {
+		return nil, usagef("--log-level %q: it is debug, info, warn or error", c.String("log-level"))
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	switch c.String("log-format") {
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, opts)), nil
+	default:
+		return nil, usagef("--log-format %q: it is text or json", c.String("log-format"))
+	}
+}
+
+// shutdownTimeout bounds everything after a signal, on top of what runs are granted.
+const shutdownTimeout = time.Minute
+
+func serveAction(c *cli.Context) (err error) {
+	if err := noArgs(c); err != nil {
+		return err
+	}
+	log, err := logger(c)
+	if err != nil {
+		return err
+	}
+	cfg, err := serveConfig(c)
+	if err != nil {
+		return err
+	}
+	started := time.Now()
+	h, err := host.Start(c.Context, cfg, log, images.PlainProgress(os.Stderr, "image: "))
+	if err != nil {
+		return err
+	}
+	listener, err := api.Listen(cfg.Socket)
+	if err != nil {
+		_ = h.Stop(context.WithoutCancel(c.Context))
+		return err
+	}
+	server := api.NewServer(api.ServerOptions{
+		Supervisor: h.Supervisor, Version: version, Logger: log,
+		Containerd: func() string {
+			st := h.Daemon.Status()
+			switch {
+			case h.Daemon.External():
+				return "external"
+			case st.Serving:
+				return fmt.Sprintf("serving, pid %d, restarts %d", st.PID, st.Restarts)
+			default:
+				return fmt.Sprintf("down, restarts %d, last exit %s", st.Restarts, st.LastExit)
+			}
+		},
+	})
+	serving := make(chan error, 1)
+	go func() { serving <- server.Serve(listener) }()
+	log.Info("ready", "socket", cfg.Socket, "version", version, "state_dir", cfg.StateDir, "cgroup", cfg.Cgroup, "took", time.Since(started).Round(time.Millisecond).String())
+
+	select {
+	case <-c.Context.Done():
+		log.Info("stopping: no new runs")
+	case err = <-serving:
+		log.Error("the socket is gone", "error", err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), shutdownTimeout)
+	defer cancel()
+	// Runs first: their callers are to be told how they ended.
+	h.Supervisor.Stop(ctx)
+	serr := server.Shutdown(ctx)
+	if herr := h.Stop(ctx); herr != nil {
+		log.Error("not everything is taken down", "error", herr)
+		return herr
+	}
+	log.Info("stopped")
+	if err == nil && serr != nil {
+		log.Debug("calls broken off", "error", serr)
+	}
+	return err
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+var statusCommand = &cli.Command{
+	Name: "status", Usage: "say how the supervisor is doing",
+	OnUsageError: usageError,
+	Flags:        []cli.Flag{socketFlag, outputFormat},
+	Action: func(c *cli.Context) error {
+		asJSON, err := jsonWanted(c)
+		if err == nil {
+			err = noArgs(c)
+		}
+		if err != nil {
+			return err
+		}
+		st, err := client(c).Status(c.Context)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return printJSON(st)
+		}
+		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(w, "version\t%s\n", st.Version)
+		fmt.Fprintf(w, "running\tsince %s, pid %d\n", st.Since.Format(time.DateTime), st.PID)
+		fmt.Fprintf(w, "containerd\t%s\n", st.Containerd)
+		fmt.Fprintf(w, "images\t%s\n", strings.Join(st.Images, ", "))
+		fmt.Fprintf(w, "runs\t%d\n", len(st.Active))
+		for _, r := range st.Active {
+			fmt.Fprintf(w, "\t%s\n", r)
+		}
+		return w.Flush()
+	},
+}

@@ -1,0 +1,138 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"proctor/audit"
+	"proctor/supervisor/box"
+)
+
+// Exit codes of Proctor's own, as timeout(1), env(1) and shells have them.
+const (
+	CodeTimeout = 124
+	CodeNotRun  = 125
+	CodeKilled  = 137 // 128 + SIGKILL
+)
+
+// ending is everything that is known of how a run ended, whatever came first.
+type ending struct {
+	deadline bool  // the wall clock ended it
+	canceled error // the caller, an operator or the supervisor's stop ended it: why
+	blind    error // sight was lost, or the record could not be written
+	box      *box.Exit
+	kernel   *audit.Exit
+	oom      int64
+	mainOOM  bool
+	pidsHit  int64
+	limits   box.Limits
+	blocked  []audit.Destination
+}
+
+// judge fills in the verdict's status, exit code, reason and remedy.
+func (e *ending) judge(v *audit.Verdict) {
+	var start *box.StartError
+	switch {
+	case e.blind != nil:
+		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
+		v.Reason = "Proctor could no longer record what the code did, and ended it: " + e.blind.Error()
+		v.Remedy = "run it again; if this repeats, the operator should look at the supervisor's log and `proctor doctor`"
+		return
+	case e.deadline:
+		v.Status, v.ExitCode = audit.StatusTimeout, CodeTimeout
+		v.Reason = fmt.Sprintf("ended at its deadline of %s", e.limits.Timeout)
+		v.Remedy = "make the work smaller, or ask for more time with --timeout"
+		return
+	case e.canceled != nil:
+		v.Status, v.ExitCode = audit.StatusKilled, CodeKilled
+		v.Reason = "ended before it was done: " + e.canceled.Error()
+		return
+	case e.box != nil && errors.As(e.box.Err, &start):
+		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
+		v.Reason = start.Error()
+		v.Remedy = "the image does not hold this interpreter, or it cannot run: choose another with --image, see `proctor images list`"
+		return
+	}
+
+	code, signal, ok := e.exit()
+	switch {
+	case !ok:
+		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
+		v.Reason = "the box ended without saying how the program did"
+		v.Remedy = "run it again; if this repeats, the operator should look at the supervisor's log"
+	case e.mainOOM:
+		v.Status, v.ExitCode, v.Signal = audit.StatusOOM, CodeKilled, signal
+		v.Reason = fmt.Sprintf("the kernel ended it: it needed more than its %s of memory", size(e.limits.Memory))
+		v.Remedy = "read the data in parts, or ask for more with --memory"
+	case signal == "SIGKILL":
+		v.Status, v.ExitCode, v.Signal = audit.StatusKilled, CodeKilled, signal
+		v.Reason = "ended by SIGKILL from inside the run"
+	case e.pidsHit > 0 && (code != 0 || signal != ""):
+		v.Status, v.ExitCode, v.Signal = audit.StatusPIDs, code, signal
+		v.Reason = fmt.Sprintf("it failed after %d attempts to start a process or thread beyond its limit of %d", e.pidsHit, e.limits.Processes)
+		v.Remedy = "use fewer workers, or ask for more with --pids"
+	case signal != "":
+		v.Status, v.ExitCode, v.Signal = audit.StatusExit, code, signal
+		v.Reason = "ended by " + signal
+		if signal == "SIGSYS" {
+			v.Reason += ": it made a system call of an ABI that boxes do not have"
+		}
+	case code != 0:
+		v.Status, v.ExitCode = audit.StatusExit, code
+		v.Reason = fmt.Sprintf("the program ended with code %d", code)
+	default:
+		v.Status = audit.StatusOK
+		v.Reason = "the program ended with code 0"
+	}
+	e.mention(v)
+}
+
+// mention adds what else the caller should know, so that a denial does not look like an
+// outage.
+func (e *ending) mention(v *audit.Verdict) {
+	if e.oom > 0 && !e.mainOOM {
+		v.Reason += fmt.Sprintf("; the kernel ended %d of its processes for memory", e.oom)
+	}
+	if len(e.blocked) > 0 {
+		var n int64
+		for _, d := range e.blocked {
+			n += d.Count
+		}
+		v.Reason += fmt.Sprintf("; policy refused %d connection attempts (%s)", n, e.blocked[0].Rule)
+		if v.Remedy == "" {
+			v.Remedy = "no network is granted to this run: pass data with --input, use what the image holds (`proctor images list`), or ask the operator"
+		}
+	}
+}
+
+// exit is the main process's end: the kernel's word, or where its record does not hold it,
+// the box's.
+func (e *ending) exit() (code int, signal string, ok bool) {
+	switch {
+	case e.kernel != nil && e.kernel.Signal != "":
+		return 128 + int(unix.SignalNum(e.kernel.Signal)), e.kernel.Signal, true
+	case e.kernel != nil:
+		return e.kernel.Code, "", true
+	case e.box != nil && e.box.Signal != 0:
+		return 128 + e.box.Signal, unix.SignalName(unix.Signal(e.box.Signal)), true
+	case e.box != nil:
+		return e.box.Code, "", true
+	}
+	return 0, "", false
+}
+
+func size(n int64) string {
+	switch {
+	case n >= 1<<30 && n%(1<<30) == 0:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 1<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	default:
+		return fmt.Sprintf("%d bytes", n)
+	}
+}
+
+func milliseconds(d time.Duration) int64 { return int64(d.Round(time.Millisecond) / time.Millisecond) }

@@ -1,0 +1,92 @@
+package supervisor
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"proctor/images"
+)
+
+// plan is what a request comes to: which image, and what is started in it.
+type plan struct {
+	name   string // of the image
+	ref    string // in containerd
+	digest string
+	argv   []string
+	env    []string
+}
+
+// plan picks the image and the interpreter.
+func (s *Supervisor) plan(req *Request) (*plan, error) {
+	lock := s.currentLock()
+	name := req.Image
+	if name == "" {
+		if req.Language == "" {
+			return nil, refuse("say which with --lang, such as --lang python", "no language: the file's ending does not tell")
+		}
+		var err error
+		if name, err = s.imageFor(lock, req.Language); err != nil {
+			return nil, err
+		}
+	}
+	img, err := lock.Resolve(name)
+	if err != nil {
+		return nil, refuse("see `proctor images list`", "%v", err)
+	}
+	interpreter, ok := img.Interpreters[req.Language]
+	if !ok {
+		return nil, refuse("use one of these, or another image: see `proctor images list`",
+			"language %q: image %s has interpreters for %s", req.Language, name, strings.Join(img.Languages(), ", "))
+	}
+	argv := slices.Concat(interpreter, []string{path.Join("/code", req.Name)}, req.Args)
+	return &plan{name: name, ref: img.Ref(), digest: img.Digest.String(), argv: argv, env: environment(img.Env)}, nil
+}
+
+// imageFor is the configured image for a language, or the first that has it.
+func (s *Supervisor) imageFor(lock *images.Lock, language string) (string, error) {
+	if name, ok := s.defaultImages[language]; ok {
+		if _, err := lock.Resolve(name); err == nil {
+			return name, nil
+		}
+	}
+	known := map[string]bool{}
+	for _, img := range lock.All() {
+		if _, ok := img.Interpreters[language]; ok {
+			return img.Name, nil
+		}
+		for _, l := range img.Languages() {
+			known[l] = true
+		}
+	}
+	return "", refuse("choose one of these with --lang",
+		"language %q: no image has an interpreter for it, there is %s", language, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+}
+
+// environment is what every program starts with. Whatever programs write without being
+// asked (caches, settings, temporary files) goes to scratch.
+func environment(image map[string]string) []string {
+	env := map[string]string{
+		"PATH":            "/usr/local/bin:/usr/bin:/bin",
+		"HOME":            "/scratch",
+		"USER":            "agent",
+		"LOGNAME":         "agent",
+		"SHELL":           "/bin/sh",
+		"PWD":             "/scratch",
+		"TMPDIR":          "/tmp",
+		"XDG_CACHE_HOME":  "/scratch/.cache",
+		"XDG_CONFIG_HOME": "/scratch/.config",
+		"XDG_DATA_HOME":   "/scratch/.local/share",
+		"XDG_STATE_HOME":  "/scratch/.local/state",
+		"LANG":            "C.UTF-8",
+		"TZ":              "UTC",
+	}
+	maps.Copy(env, image)
+	list := make([]string, 0, len(env))
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, fmt.Sprintf("%s=%s", k, env[k]))
+	}
+	return list
+}

@@ -1,0 +1,366 @@
+package supervisor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"proctor/audit"
+	"proctor/bpf"
+	"proctor/netpolicy"
+	"proctor/supervisor/box"
+)
+
+// Observer is told how a run goes while it goes. Its methods are called from several
+// goroutines, and may take their time: the program does not wait for them.
+type Observer interface {
+	Admitted(run string)
+	Stdout(p []byte) error
+	Stderr(p []byte) error
+}
+
+// Run takes a request through its whole life and returns its verdict. A request that
+// breaks a rule gives a *Refusal; any other error means that nothing ran and no record was
+// begun. Once a record exists, whatever goes wrong is in the verdict.
+//
+// When ctx ends, so does the run. Run returns when the verdict is sealed; what is left of
+// the box is removed in the background, which Stop waits for.
+func (s *Supervisor) Run(ctx context.Context, req *Request, obs Observer) (*audit.Verdict, error) {
+	if err := req.check(); err != nil {
+		return nil, err
+	}
+	limits, err := req.Limits.within(s.limits.Default, s.limits.Ceiling)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := s.plan(req)
+	if err != nil {
+		return nil, err
+	}
+	ctx, done, err := s.admit(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	id := uuid.Must(uuid.NewV7()).String()
+	r := &run{
+		supervisor: s, id: id, req: req, plan: plan, limits: limits,
+		log: s.log.With("run", id), tally: newTally(),
+	}
+	r.onRelease("leave the supervisor", func(context.Context) error { done(); return nil })
+	ctx, cancel := context.WithCancelCause(ctx)
+	s.register(id, cancel)
+	r.onRelease("forget the run", func(context.Context) error { s.forget(id); cancel(nil); return nil })
+	defer r.passing.Wait() // last: a slow observer keeps no box
+	defer s.release(r)
+
+	if r.record, err = s.store.Create(id, req.Code); err != nil {
+		return nil, err
+	}
+	obs.Admitted(id)
+	v := r.do(ctx, obs)
+	if err := r.record.WriteVerdict(v); err != nil {
+		// The caller must not be told of a success that the record does not hold.
+		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
+		v.Reason = "the verdict could not be recorded: " + err.Error()
+		r.log.Error("verdict not recorded", "error", err)
+	}
+	r.log.Info("run ended", "status", v.Status, "exit_code", v.ExitCode, "events", v.Audit.Events, "lost", v.Audit.Lost, "wall_ms", v.Usage.WallMS)
+	return v, nil
+}
+
+// run is the state of one run.
+type run struct {
+	supervisor *Supervisor
+	id         string
+	req        *Request
+	plan       *plan
+	limits     box.Limits
+	log        *slog.Logger
+
+	record  *audit.Record
+	journal *audit.Journal
+	box     box.Box
+	watch   *bpf.Watch
+	tally   *tally
+
+	releases []release
+	passing  sync.WaitGroup // of what is still being passed on to the observer
+}
+
+type release struct {
+	what string
+	f    func(context.Context) error
+}
+
+// onRelease registers how to give something back, right after it was acquired.
+func (r *run) onRelease(what string, f func(context.Context) error) {
+	r.releases = append(r.releases, release{what, f})
+}
+
+// do runs the request, whose record exists, and returns its verdict.
+func (r *run) do(ctx context.Context, obs Observer) *audit.Verdict {
+	v := &audit.Verdict{Run: r.id, Image: audit.ImageRef{Name: r.plan.name, Digest: r.plan.digest}}
+	for _, step := range []func(context.Context) error{r.openJournal, r.prepare, r.attach} {
+		if err := step(ctx); err != nil {
+			r.failed(ctx, v, err)
+			r.seal(v)
+			return v
+		}
+	}
+	r.launch(ctx, obs, v)
+	r.seal(v)
+	return v
+}
+
+// failed fills in the verdict of a run whose program never started.
+func (r *run) failed(ctx context.Context, v *audit.Verdict, err error) {
+	if ctx.Err() != nil {
+		v.Status, v.ExitCode = audit.StatusKilled, CodeKilled
+		v.Reason = "ended before its program was started: " + context.Cause(ctx).Error()
+		return
+	}
+	v.Status, v.ExitCode = audit.StatusError, CodeNotRun
+	v.Reason = err.Error()
+	v.Remedy = "nothing of it ran; `proctor doctor` and the supervisor's log say more"
+	r.log.Error("run not started", "error", err)
+}
+
+func (r *run) openJournal(context.Context) (err error) {
+	r.journal, err = audit.CreateJournal(r.record.Path("events.jsonl"))
+	return err
+}
+
+// prepare makes a box, watched and waiting, that knows nothing of the code.
+func (r *run) prepare(ctx context.Context) error {
+	s := r.supervisor
+	ns, err := netpolicy.NewNamespace(filepath.Join(s.runDir, "netns"), r.id)
+	if err != nil {
+		return err
+	}
+	r.onRelease("network namespace", func(context.Context) error { return ns.Close() })
+
+	r.box, err = s.runtime.Create(ctx, box.Spec{
+		ID: r.id, Image: r.plan.ref, Limits: r.limits, NetNS: ns.Path(), Resolver: netpolicy.Resolver,
+	})
+	if err != nil {
+		return err
+	}
+	r.onRelease("box", r.box.Destroy)
+
+	r.watch, err = s.sensor.Watch(bpf.WatchOptions{Run: r.id, CgroupID: r.box.CgroupID(), RingBytes: s.ringBytes})
+	if err != nil {
+		return err
+	}
+	r.onRelease("watch", func(context.Context) error { return r.watch.Close() })
+
+	return r.box.Start(ctx)
+}
+
+// attach gives the box its code and inputs, and writes the request down.
+func (r *run) attach(ctx context.Context) error {
+	if err := r.box.AttachCode(r.req.Name, r.req.Code); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(r.req.Code)
+	q := &audit.Request{
+		Run: r.id, Time: time.Now().UTC(), Caller: r.req.Caller,
+		Image:    audit.ImageRef{Name: r.plan.name, Digest: r.plan.digest},
+		Language: r.req.Language,
+		Code:     audit.CodeRef{Name: r.req.Name, Bytes: int64(len(r.req.Code)), SHA256: hex.EncodeToString(sum[:])},
+		Inputs:   []audit.InputRef{},
+		Limits:   r.limits,
+	}
+	for _, a := range r.plan.argv {
+		q.Argv = append(q.Argv, audit.Text(a))
+	}
+	for _, in := range r.req.Inputs {
+		how, err := r.box.AttachInput(ctx, in.Name, in.File)
+		if err != nil {
+			return err
+		}
+		info, err := in.File.Stat()
+		if err != nil {
+			return fmt.Errorf("input %q: %w", in.Name, err)
+		}
+		q.Inputs = append(q.Inputs, audit.InputRef{Name: audit.Text(in.Name), Bytes: info.Size(), How: how.How, Why: how.Reason})
+	}
+	if err := r.record.WriteRequest(q); err != nil {
+		return err
+	}
+	return r.write([]audit.Event{{Run: r.id, Time: q.Time, Kind: audit.KindStart, Start: q}})
+}
+
+// write appends to the record and the live feed.
+func (r *run) write(events []audit.Event) error {
+	if err := r.journal.Append(events...); err != nil {
+		return err
+	}
+	r.supervisor.feed.Publish(r.id, events)
+	return nil
+}
+
+// killTimeout bounds how long the kernel may take to end every process of a box.
+const killTimeout = 10 * time.Second
+
+// launch starts the program, follows it to its end, and fills in the verdict.
+func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
+	e := &ending{limits: r.limits}
+	streams, err := newStreams(r.limits.OutputBytes)
+	if err != nil {
+		e.blind = err
+		e.judge(v)
+		return
+	}
+	defer streams.close()
+
+	var watching sync.WaitGroup
+	blind := make(chan error, 1)
+	if err := r.watch.Arm(); err != nil {
+		e.blind = err
+		e.judge(v)
+		return
+	}
+	watchCtx, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWatching()
+	watching.Go(func() {
+		if err := r.follow(watchCtx); err != nil {
+			blind <- err
+		}
+	})
+
+	started := time.Now()
+	deadline := time.NewTimer(r.limits.Timeout)
+	defer deadline.Stop()
+	err = r.box.Go(ctx, box.Program{Argv: r.plan.argv, Env: r.plan.env, Dir: "/scratch", Stdio: streams.inside})
+	streams.closeInside()
+	streams.follow(obs, &r.passing)
+	exited := r.box.Exited()
+	if err != nil {
+		e.box = &box.Exit{Err: err}
+		exited = nil
+		e.blind = err
+	} else {
+		select {
+		case exit, ok := <-exited:
+			if ok {
+				e.box = &exit
+			}
+		case <-deadline.C:
+			e.deadline = true
+		case err := <-blind:
+			e.blind = err
+		case <-ctx.Done():
+			e.canceled = context.Cause(ctx)
+		}
+	}
+	wall := time.Since(started)
+
+	// From here nothing waits for the caller, whose context may be over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+	defer cancel()
+	if err := r.box.Kill(ctx); err != nil {
+		r.log.Error("a run's processes did not end", "error", err)
+		e.blind = errors.Join(e.blind, err)
+		streams.closeOutside()
+	}
+	// Every process is dead: the streams end, and no more events come.
+	streams.wait()
+	stopWatching()
+	watching.Wait()
+	if e.blind == nil {
+		select {
+		case e.blind = <-blind:
+		default:
+		}
+	}
+	if err := r.drain(); err != nil && e.blind == nil {
+		e.blind = err
+	}
+
+	usage, err := r.box.Usage()
+	if err != nil {
+		r.log.Warn("usage not known", "error", err)
+	}
+	outputs, err := collectOutputs(r.box.Outputs(), r.record.Path("outputs"), defaultCollect)
+	if err != nil {
+		r.log.Error("outputs not collected", "error", err)
+		e.blind = errors.Join(e.blind, err)
+	}
+	e.kernel, e.oom, e.mainOOM, e.pidsHit = r.tally.exit, r.tally.oom, r.tally.mainOOM, usage.PIDsHit
+	v.Egress = r.tally.egress()
+	e.blocked = v.Egress.Blocked
+	e.judge(v)
+	v.Stdout, v.Stderr = streams.stdout.output(), streams.stderr.output()
+	v.Outputs, v.Skipped, v.SkippedMore = outputs.files, outputs.skipped, outputs.more
+	v.Files = r.tally.files
+	v.Usage = audit.Usage{
+		WallMS: milliseconds(wall), CPUMS: milliseconds(usage.CPU),
+		MemoryPeak: usage.MemoryPeak, ProcessesPeak: usage.ProcessesPeak, OOMKills: r.tally.oom,
+	}
+}
+
+// follow writes down events as they come, until ctx ends.
+func (r *run) follow(ctx context.Context) error {
+	for {
+		events, err := r.watch.Read(ctx)
+		if werr := r.take(events); werr != nil {
+			return werr
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// drain writes down what the kernel still holds.
+func (r *run) drain() error {
+	events, err := r.watch.Drain()
+	return errors.Join(r.take(events), err)
+}
+
+func (r *run) take(events []audit.Event) error {
+	for i := range events {
+		r.tally.add(&events[i])
+	}
+	return r.write(events)
+}
+
+// seal closes the record. After it, nothing of the run is written but its verdict.
+func (r *run) seal(v *audit.Verdict) {
+	if r.journal == nil {
+		return
+	}
+	if r.watch != nil {
+		counts, err := r.watch.Counts()
+		if err != nil {
+			r.log.Error("the kernel's counts are not known", "error", err)
+		}
+		v.Audit.Counts = counts
+		v.Audit.Complete = err == nil && counts.Lost == 0
+	}
+	end := audit.Event{Run: r.id, Time: time.Now().UTC(), Kind: audit.KindEnd, End: &audit.End{
+		Status: string(v.Status), Reason: v.Reason, Counts: v.Audit.Counts,
+	}}
+	err := r.write([]audit.Event{end})
+	seal, cerr := r.journal.Close()
+	r.journal = nil
+	v.Audit.Seal = seal
+	if err = errors.Join(err, cerr); err != nil {
+		r.log.Error("record not sealed", "error", err)
+		v.Audit.Complete = false
+		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
+		v.Reason = "the record could not be written: " + err.Error()
+	}
+}

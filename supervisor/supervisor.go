@@ -1,0 +1,262 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"proctor/audit"
+	"proctor/bpf"
+	"proctor/images"
+	"proctor/netpolicy"
+	"proctor/supervisor/box"
+)
+
+// Options of New. Fields without a default are required.
+type Options struct {
+	StateDir string // what is kept: records
+	RunDir   string // what lives until the next boot: network namespaces
+	Runtime  box.Runtime
+	Sensor   *bpf.Sensor
+	Lock     *images.Lock
+	// DefaultImages maps a language to the image that a run gets which names none. A
+	// language that is not here gets the first image that has it.
+	DefaultImages map[string]string
+	Limits        LimitRange
+	RingBytes     int           // of each run's ring buffer, a power of two; default 4 MiB
+	StopTimeout   time.Duration // how long runs may go on after Stop; default 10 s
+	Logger        *slog.Logger
+}
+
+// LimitRange is what a run gets by default, and at most.
+type LimitRange struct {
+	Default box.Limits
+	Ceiling box.Limits
+}
+
+// Supervisor takes runs. See the package's documentation for its life.
+type Supervisor struct {
+	runDir        string
+	store         *audit.Store
+	feed          audit.Feed
+	runtime       box.Runtime
+	sensor        *bpf.Sensor
+	defaultImages map[string]string
+	limits        LimitRange
+	ringBytes     int
+	stopTimeout   time.Duration
+	log           *slog.Logger
+	since         time.Time
+
+	mu       sync.Mutex
+	lock     *images.Lock
+	stopping bool
+	active   map[string]context.CancelCauseFunc
+	runs     sync.WaitGroup // from admission to the last release
+}
+
+// New checks the options.
+func New(o Options) (*Supervisor, error) {
+	if err := o.Limits.Default.Validate(); err != nil {
+		return nil, fmt.Errorf("default limits: %w", err)
+	}
+	if _, err := (LimitRequest{}).within(o.Limits.Default, o.Limits.Ceiling); err != nil {
+		return nil, fmt.Errorf("default limits: %w", err)
+	}
+	store, err := audit.OpenStore(filepath.Join(o.StateDir, "runs"))
+	if err != nil {
+		return nil, err
+	}
+	s := &Supervisor{
+		runDir: o.RunDir, store: store, runtime: o.Runtime, sensor: o.Sensor, lock: o.Lock,
+		defaultImages: o.DefaultImages, limits: o.Limits, ringBytes: o.RingBytes,
+		stopTimeout: o.StopTimeout, log: o.Logger,
+		active: map[string]context.CancelCauseFunc{},
+	}
+	if s.ringBytes == 0 {
+		s.ringBytes = 4 << 20
+	}
+	if s.stopTimeout == 0 {
+		s.stopTimeout = 10 * time.Second
+	}
+	return s, nil
+}
+
+// Start removes what an earlier supervisor left, and seals its runs as interrupted.
+func (s *Supervisor) Start(ctx context.Context) error {
+	if _, err := s.runtime.Sweep(ctx); err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	dir := filepath.Join(s.runDir, "netns")
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	for _, e := range entries {
+		if err := netpolicy.RemoveNamespace(filepath.Join(dir, e.Name())); err != nil {
+			return fmt.Errorf("sweep: %w", err)
+		}
+	}
+	if err := s.sealInterrupted(); err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	s.since = time.Now()
+	return nil
+}
+
+// sealInterrupted gives a verdict to every record that has none.
+func (s *Supervisor) sealInterrupted() error {
+	runs, err := s.store.Runs()
+	if err != nil {
+		return err
+	}
+	for _, id := range runs {
+		r, err := s.store.Open(id)
+		if err != nil {
+			return err
+		}
+		v, err := r.Verdict()
+		if err != nil || v != nil {
+			// An unreadable verdict is left for people to look at.
+			continue
+		}
+		s.log.Warn("sealing a run that an earlier supervisor did not finish", "run", id)
+		if err := r.WriteVerdict(interrupted(id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func interrupted(id string) *audit.Verdict {
+	return &audit.Verdict{
+		Run: id, Status: audit.StatusInterrupted, ExitCode: CodeNotRun,
+		Reason: "the supervisor ended while it ran; its record stops there",
+		Remedy: "run it again",
+	}
+}
+
+// ErrStopping is given to who comes, or still is there, while the supervisor stops.
+var ErrStopping = errors.New("the supervisor is stopping")
+
+// Stop takes no more runs, gives those there are the configured time, ends what is left,
+// and returns when everything is released.
+func (s *Supervisor) Stop(ctx context.Context) {
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
+
+	idle := make(chan struct{})
+	go func() { s.runs.Wait(); close(idle) }()
+	timer := time.NewTimer(s.stopTimeout)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	for _, cancel := range s.active {
+		cancel(ErrStopping)
+	}
+	s.mu.Unlock()
+	<-idle
+}
+
+// admit lets a run in. done is called when everything of it is released.
+func (s *Supervisor) admit(ctx context.Context) (_ context.Context, done func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return nil, nil, ErrStopping
+	}
+	s.runs.Add(1)
+	return ctx, s.runs.Done, nil
+}
+
+func (s *Supervisor) register(id string, cancel context.CancelCauseFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.active[id] = cancel
+}
+
+func (s *Supervisor) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.active, id)
+}
+
+// errKilled is the cause of a run that Kill ended.
+var errKilled = errors.New("somebody asked for it with `proctor kill`")
+
+// Kill ends a run that is going on. It returns at once; the run's own caller gets the verdict.
+func (s *Supervisor) Kill(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cancel, ok := s.active[id]
+	if !ok {
+		return fmt.Errorf("run %s: %w, or it has ended: see `proctor audit list`", id, audit.ErrNoRun)
+	}
+	cancel(errKilled)
+	return nil
+}
+
+// releaseTimeout bounds each step of taking a run apart.
+const releaseTimeout = 30 * time.Second
+
+// release gives back what the run holds, in reverse order, in the background.
+func (s *Supervisor) release(r *run) {
+	go func() {
+		for _, rel := range slices.Backward(r.releases) {
+			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+			if err := rel.f(ctx); err != nil {
+				r.log.Error("not released", "what", rel.what, "error", err)
+			}
+			cancel()
+		}
+	}()
+}
+
+// Records is where runs are written down.
+func (s *Supervisor) Records() *audit.Store { return s.store }
+
+// Feed is what all runs do, live.
+func (s *Supervisor) Feed() *audit.Feed { return &s.feed }
+
+// Active lists the runs that are going on, oldest first.
+func (s *Supervisor) Active() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := make([]string, 0, len(s.active))
+	for id := range s.active {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Since is when Start was done.
+func (s *Supervisor) Since() time.Time { return s.since }
+
+// Images lists what runs may use.
+func (s *Supervisor) Images() []images.Image { return s.currentLock().All() }
+
+func (s *Supervisor) currentLock() *images.Lock {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lock
+}
+
+// UseLock replaces the lock, for the runs that come after.
+func (s *Supervisor) UseLock(l *images.Lock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lock = l
+}

@@ -1,0 +1,93 @@
+package supervisor
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"proctor/audit"
+)
+
+// initPID is a box's init inside its PID namespace.
+const initPID = 1
+
+// tally sums up a run's events for its verdict, and follows its main process: the first one
+// that init forked. How that one ended is taken from the kernel, not from anything that the
+// code could have a hand in.
+type tally struct {
+	main    uint32 // inside the run; 0 until it was forked
+	exit    *audit.Exit
+	oom     int64
+	mainOOM bool
+
+	files   audit.FileCounts
+	blocked map[destination]int64
+	allowed map[destination]int64
+}
+
+type destination struct {
+	address  netip.Addr
+	port     uint16
+	protocol string
+	rule     string
+}
+
+func newTally() *tally {
+	return &tally{blocked: map[destination]int64{}, allowed: map[destination]int64{}}
+}
+
+// maxDestinations bounds what a verdict lists. Past it, attempts are in the record only.
+const maxDestinations = 1000
+
+func (t *tally) add(e *audit.Event) {
+	switch e.Kind {
+	case audit.KindFork:
+		if t.main == 0 && e.Process.PID == initPID {
+			t.main = e.Fork.Child
+		}
+	case audit.KindExit:
+		if t.exit == nil && t.main != 0 && e.Process.PID == t.main {
+			t.exit = e.Exit
+		}
+	case audit.KindOOM:
+		t.oom++
+		t.mainOOM = t.mainOOM || (t.main != 0 && e.Process.PID == t.main)
+	case audit.KindOpen:
+		if e.Open.Errno != "" {
+			return
+		}
+		switch e.Open.Access {
+		case audit.AccessRead:
+			t.files.Read++
+		case audit.AccessWrite, audit.AccessBoth:
+			t.files.Written++
+		}
+	case audit.KindConnect, audit.KindSend:
+		d := destination{e.Net.Address, e.Net.Port, e.Net.Protocol, e.Net.Rule}
+		into := t.blocked
+		if e.Net.Decision == audit.Allowed {
+			if e.Net.Address.IsLoopback() || e.Net.Address.IsUnspecified() {
+				return
+			}
+			into = t.allowed
+		}
+		if _, known := into[d]; known || len(into) < maxDestinations {
+			into[d]++
+		}
+	}
+}
+
+// egress lists the destinations, most tried first.
+func (t *tally) egress() audit.Egress {
+	list := func(m map[destination]int64) []audit.Destination {
+		var l []audit.Destination
+		for d, n := range m {
+			l = append(l, audit.Destination{Address: d.address, Port: d.port, Protocol: d.protocol, Count: n, Rule: d.rule})
+		}
+		slices.SortFunc(l, func(a, b audit.Destination) int {
+			return cmp.Or(cmp.Compare(b.Count, a.Count), a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
+		})
+		return l
+	}
+	return audit.Egress{Allowed: list(t.allowed), Blocked: list(t.blocked)}
+}
