@@ -7,9 +7,6 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	runcoptions "github.com/containerd/containerd/api/types/runc/options"
-	containerd "github.com/containerd/containerd/v2/client"
 )
 
 // A Daemon is the containerd that a supervisor uses. Its methods may be called from
@@ -118,40 +115,6 @@ func (d *Daemon) prepare() error {
 		return fmt.Errorf("write containerd's configuration: %w", err)
 	}
 	return nil
-}
-
-// Address is the path of containerd's socket.
-func (d *Daemon) Address() string { return d.address }
-
-// External reports whether containerd is the operator's and not ours to restart.
-func (d *Daemon) External() bool { return d.external }
-
-// Client connects to containerd. The caller closes it, before Stop. It survives
-// restarts of containerd: calls fail meanwhile, and later ones connect again.
-func (d *Daemon) Client(opts ...containerd.Opt) (*containerd.Client, error) {
-	c, err := containerd.New(d.address, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("containerd at %s: %w", d.address, err)
-	}
-	return c, nil
-}
-
-// RuncOptions are [Options.RuncOptions] for a private containerd. For an external one
-// they are empty, and its own defaults hold.
-func (d *Daemon) RuncOptions() *runcoptions.Options {
-	if d.external {
-		return &runcoptions.Options{}
-	}
-	return d.opts.RuncOptions()
-}
-
-// FIFODir is where the pipes of containers' standard streams belong; empty for an
-// external containerd, whose default then holds.
-func (d *Daemon) FIFODir() string {
-	if d.external {
-		return ""
-	}
-	return d.opts.FIFODir()
 }
 
 // Status tells how containerd is doing at this moment.

@@ -104,6 +104,41 @@ func TestTaskSurvivesCrashOfContainerd(t *testing.T) {
 	endTask(t, c, "survivor")
 }
 
+func TestHungContainerdIsRestarted(t *testing.T) {
+	rootTest(t)
+	opts := testenv.DaemonOptions(t)
+	opts.ProbeInterval = 100 * time.Millisecond
+	d := testenv.StartContainerd(t, opts)
+	time.Sleep(5 * opts.ProbeInterval)
+	if s := d.Status(); s.Restarts != 0 {
+		t.Fatalf("restarted while well: %+v", s)
+	}
+	if err := syscall.Kill(d.Status().PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	restarted(t, d, 1)
+}
+
+func TestClientWaitsForRestart(t *testing.T) {
+	rootTest(t)
+	d := testenv.Containerd(t)
+	c := connect(t, d)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := c.Version(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(d.Status().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for d.Status().PID != 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := c.Version(ctx); err != nil {
+		t.Errorf("during the restart: %v", err)
+	}
+}
+
 func TestTaskSurvivesStopAndIsTakenUpAgain(t *testing.T) {
 	rootTest(t)
 	opts := testenv.DaemonOptions(t)

@@ -44,6 +44,10 @@ type Options struct {
 	StartTimeout time.Duration
 	// StopTimeout bounds the time from SIGTERM to SIGKILL. Default 10 s.
 	StopTimeout time.Duration
+	// ProbeInterval is the time between two health checks of a running containerd, and
+	// how long each may take. After three without an answer it is taken for hung, killed
+	// and restarted. Default 10 s.
+	ProbeInterval time.Duration
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -56,8 +60,11 @@ func (o Options) withDefaults() (Options, error) {
 	if o.StopTimeout == 0 {
 		o.StopTimeout = 10 * time.Second
 	}
-	if o.StartTimeout < 0 || o.StopTimeout < 0 {
-		return o, errors.New("containerd: start and stop timeouts must be positive")
+	if o.ProbeInterval == 0 {
+		o.ProbeInterval = 10 * time.Second
+	}
+	if o.StartTimeout < 0 || o.StopTimeout < 0 || o.ProbeInterval < 0 {
+		return o, errors.New("containerd: timeouts and the probe interval must be positive")
 	}
 	for _, p := range []struct {
 		name string

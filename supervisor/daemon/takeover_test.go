@@ -29,6 +29,7 @@ func TestContainerdGoesWithItsKilledSupervisor(t *testing.T) {
 }
 
 func TestSuccessorTakesOver(t *testing.T) {
+	testenv.Root(t)
 	for _, hung := range []bool{false, true} {
 		t.Run("hung="+strconv.FormatBool(hung), func(t *testing.T) {
 			rootTest(t)

@@ -19,6 +19,7 @@ const (
 	maxBackoff   = 10 * time.Second
 	// Having served this long, a containerd that dies is restarted as at first.
 	steadyAfter = 30 * time.Second
+	maxMisses   = 3 // health checks in a row
 )
 
 // watch keeps one containerd running until Stop. It sends the outcome of the first
@@ -48,11 +49,9 @@ func (d *Daemon) watch(ctx context.Context, started chan<- error) {
 			log.Error("containerd does not start", "error", err)
 		default:
 			begin := time.Now()
-			select {
-			case <-d.stopping:
+			if d.probe(c) {
 				d.stopOne(c)
 				return
-			case <-c.exited:
 			}
 			served = time.Since(begin)
 			d.update(func(s *Status) { s.PID, s.Serving, s.LastExit = 0, false, c.exit() })
@@ -107,6 +106,43 @@ func (d *Daemon) startOne(ctx context.Context, first bool) (*child, error) {
 	d.update(func(s *Status) { s.Serving = true })
 	d.opts.Logger.Info("containerd serves", "pid", c.pid(), "socket", d.address)
 	return c, nil
+}
+
+// probe watches a serving containerd. It returns true when Stop is called and false
+// when containerd has ended, by itself or because it answered no more.
+func (d *Daemon) probe(c *child) (stop bool) {
+	ticker := time.NewTicker(d.opts.ProbeInterval)
+	defer ticker.Stop()
+	for misses := 0; misses < maxMisses; {
+		select {
+		case <-d.stopping:
+			return true
+		case <-c.exited:
+			return false
+		case <-ticker.C:
+		}
+		ctx, cancel := context.WithTimeoutCause(context.Background(), d.opts.ProbeInterval,
+			fmt.Errorf("no answer within %s", d.opts.ProbeInterval))
+		err := d.checkHealth(ctx, c)
+		cancel()
+		switch {
+		case err == nil:
+			misses = 0
+		case !errors.Is(err, errStopping):
+			misses++
+			d.opts.Logger.Warn("containerd does not answer", "pid", c.pid(), "error", err, "misses", misses)
+		}
+	}
+	// One that is stuck in the kernel keeps its database locked, and can only be waited for.
+	for !c.end(0, nil) {
+		d.opts.Logger.Error("containerd does not end even by SIGKILL", "pid", c.pid())
+		select {
+		case <-d.stopping:
+			return true
+		default:
+		}
+	}
+	return false
 }
 
 func (d *Daemon) awaitServing(ctx context.Context, c *child) error {
