@@ -1,0 +1,174 @@
+package bpf_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"proctor/bpf"
+)
+
+// actMeasure answers each line, the name of a loop, with the median time of one turn
+// in nanoseconds. The median is of short stretches: what the scheduler takes away in
+// between is not in most of them.
+func actMeasure([]string) error {
+	loops := map[string]func() error{
+		"getppid": func() error {
+			_, _, errno := unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0)
+			if errno != 0 {
+				return errno
+			}
+			return nil
+		},
+		"open": func() error {
+			fd, err := unix.Open("/etc/passwd", unix.O_RDONLY, 0)
+			if err != nil {
+				return err
+			}
+			return unix.Close(fd)
+		},
+	}
+	const stretches, turns = 401, 200
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		loop, known := loops[in.Text()]
+		if !known {
+			return fmt.Errorf("no loop %q", in.Text())
+		}
+		times := make([]time.Duration, stretches)
+		for i := range times {
+			start := time.Now()
+			for range turns {
+				if err := loop(); err != nil {
+					return err
+				}
+			}
+			times[i] = time.Since(start)
+		}
+		slices.Sort(times)
+		fmt.Println(float64(times[len(times)/2].Nanoseconds()) / turns)
+	}
+	return nil
+}
+
+// A meter is a process that measures.
+type meter struct {
+	in  interface{ Write([]byte) (int, error) }
+	out *bufio.Scanner
+}
+
+func newMeter(b *testing.B, cmd *exec.Cmd) *meter {
+	b.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			b.Error(err)
+		}
+	})
+	return &meter{in, bufio.NewScanner(out)}
+}
+
+func (m *meter) measure(b *testing.B, loop string) (ns float64) {
+	b.Helper()
+	fmt.Fprintln(m.in, loop)
+	if !m.out.Scan() {
+		b.Fatal(errors.Join(errors.New("no answer"), m.out.Err()))
+	}
+	if _, err := fmt.Sscan(m.out.Text(), &ns); err != nil {
+		b.Fatal(err)
+	}
+	return ns
+}
+
+// BenchmarkSensor compares the same loops in the same processes with the programs
+// attached and not, in turns. Another Sensor on the host would spoil the comparison.
+//
+//   - outside-*: a process that belongs to no run;
+//   - inside-open: a process of a run, every open of which is recorded and read.
+func BenchmarkSensor(b *testing.B) {
+	h := newHost(b)
+	outside, in := h.unwatched(b, "unused"), h.unwatched(b, "run")
+	cmd := outside.actCommand(b, "measure")
+	cmd.SysProcAttr = nil
+	out := newMeter(b, cmd)
+	inside := newMeter(b, in.actCommand(b, "measure"))
+
+	with, without := map[string][]float64{}, map[string][]float64{}
+	sample := func(into map[string][]float64) {
+		for name, m := range map[string]*meter{"outside": out, "inside": inside} {
+			for _, loop := range []string{"getppid", "open"} {
+				into[name+"-"+loop] = append(into[name+"-"+loop], m.measure(b, loop))
+			}
+		}
+	}
+	var events, lost uint64
+	rounds := 0
+	for b.Loop() {
+		if err := h.Remove(); err != nil {
+			b.Fatal(err)
+		}
+		sample(without)
+		h.open(b)
+		w, err := h.Watch(bpf.WatchOptions{Run: "run", CgroupID: in.id})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := w.Arm(); err != nil {
+			b.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				if _, err := w.Read(b.Context()); err != nil {
+					return
+				}
+				if n, err := w.Counts(); err != nil || n.Events >= uint64(401*200) {
+					return
+				}
+			}
+		}()
+		sample(with)
+		<-done
+		counts, err := w.Counts()
+		if err != nil {
+			b.Fatal(err)
+		}
+		events += counts.Events
+		lost += counts.Lost
+		if err := w.Close(); err != nil {
+			b.Fatal(err)
+		}
+		rounds++
+	}
+	for name, times := range with {
+		on, off := median(times), median(without[name])
+		b.ReportMetric(on, name+"-ns")
+		b.ReportMetric(on/off, name+"-ratio")
+	}
+	b.ReportMetric(float64(lost)/float64(events), "lost/event")
+	b.ReportMetric(float64(rounds), "rounds")
+}
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	return v[len(v)/2]
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * A file's path from the kernel's own objects: the way d_path goes, from the leaf over
+ * dentries and mounts up to the task's root. No string of the caller is read, so there
+ * is none to change under our eyes.
+ */
+#ifndef PROCTOR_PATH_H
+#define PROCTOR_PATH_H
+
+#include "run.h"
+
+enum walk_limits {
+	NAME_CAP = 256, /* NAME_MAX and a slash */
+	WALK_STEPS = 4096, /* components and mounts: more than PATH_CAP can hold */
+};
+
+/* Filled from the end of bytes towards the front: the leaf comes first. */
+struct path_buffer {
+	__u8 bytes[PATH_CAP + NAME_CAP];
+};
+
+/* The walk's buffer, one for each CPU: the tracing programs that use it run with
+ * preemption off. An array because its lookup is inlined. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct path_buffer);
+} path_buffers SEC(".maps");
+
+struct walk {
+	struct dentry *dentry;
+	struct vfsmount *mnt;
+	struct dentry *root;
+	struct vfsmount *root_mnt;
+	__u32 at; /* start of what is written */
+	__u32 marks;
+	bool done;
+};
+
+static long walk_step(__u32 step, struct walk *w)
+{
+	__u32 zero = 0;
+	struct path_buffer *buffer = bpf_map_lookup_elem(&path_buffers, &zero);
+	struct vfsmount *mnt = w->mnt;
+	struct dentry *dentry = w->dentry;
+	struct dentry *parent;
+	__u32 at = w->at;
+	__u32 len;
+
+	if (!buffer)
+		return 1;
+	if (dentry == w->root && mnt == w->root_mnt) {
+		w->done = true;
+		return 1;
+	}
+	if (dentry == READ(struct vfsmount, mnt, mnt_root)) {
+		struct mount *mount = (void *)mnt - bpf_core_field_offset(struct mount, mnt);
+		struct mount *above = READ(struct mount, mount, mnt_parent);
+
+		/* The top of this tree: outside the task's root, or detached. */
+		if (above == mount) {
+			w->done = true;
+			return 1;
+		}
+		w->dentry = READ(struct mount, mount, mnt_mountpoint);
+		w->mnt = (void *)above + bpf_core_field_offset(struct mount, mnt);
+		return 0;
+	}
+	parent = READ(struct dentry, dentry, d_parent);
+	if (parent == dentry) {
+		w->done = true;
+		return 1;
+	}
+	len = READ(struct dentry, dentry, d_name.len) & (NAME_CAP - 1);
+	if (at > PATH_CAP || len + 1 > at) {
+		w->marks |= PATH_TRUNCATED;
+		w->done = true;
+		return 1;
+	}
+	at -= len + 1;
+	at &= PATH_CAP - 1;
+	buffer->bytes[at] = '/';
+	if (bpf_probe_read_kernel(&buffer->bytes[at + 1], len, READ(struct dentry, dentry, d_name.name)))
+		count(COUNTER_PATH_FAULT);
+	w->at = at;
+	w->dentry = parent;
+	return 0;
+}
+
+/* A file whose dentry hangs in no tree. Writes its identity and its name. */
+static __always_inline __u32 pseudo_name(struct dentry *dentry, __u8 *out, __u32 *marks)
+{
+	struct pseudo *pseudo = (void *)out;
+	struct inode *inode = READ(struct dentry, dentry, d_inode);
+	const unsigned char *name = READ(struct dentry, dentry, d_name.name);
+	long len;
+
+	*marks |= PATH_PSEUDO;
+	pseudo->inode = READ(struct inode, inode, i_ino);
+	pseudo->magic = READ(struct super_block, READ(struct dentry, dentry, d_sb), s_magic);
+	if (pseudo->magic == NSFS_MAGIC) {
+		struct ns_common *ns = READ(struct inode, inode, i_private);
+
+		name = (const void *)BPF_CORE_READ(ns, ops, name);
+	}
+	len = bpf_probe_read_kernel_str(out + sizeof(*pseudo), NAME_CAP, name);
+	if (len < 1 || len > NAME_CAP) {
+		count(COUNTER_PATH_FAULT);
+		return sizeof(*pseudo);
+	}
+	return sizeof(*pseudo) + len - 1;
+}
+
+/* Writes the path of a file to out, which has room for a struct pseudo and PATH_CAP
+ * bytes. Returns its length, at most that. */
+static __always_inline __u32 file_path(struct task_struct *task, struct file *file, __u8 *out,
+				       __u32 *marks)
+{
+	struct walk w = { .at = PATH_CAP };
+	struct dentry *dentry = READ(struct file, file, f_path.dentry);
+	struct vfsmount *mnt = READ(struct file, file, f_path.mnt);
+	struct dentry *parent = READ(struct dentry, dentry, d_parent);
+	struct fs_struct *fs = READ(struct task_struct, task, fs);
+	struct path_buffer *buffer;
+	__u32 zero = 0;
+	__u32 len;
+
+	if (parent == dentry && dentry != READ(struct vfsmount, mnt, mnt_root))
+		return pseudo_name(dentry, out, marks);
+	if (parent != dentry && !READ(struct dentry, dentry, d_hash.pprev))
+		*marks |= PATH_DELETED;
+
+	buffer = bpf_map_lookup_elem(&path_buffers, &zero);
+	if (!buffer) {
+		count(COUNTER_SCRATCH_MISSING);
+		*marks |= PATH_TRUNCATED;
+		return 0;
+	}
+	w.dentry = dentry;
+	w.mnt = mnt;
+	w.root = READ(struct fs_struct, fs, root.dentry);
+	w.root_mnt = READ(struct fs_struct, fs, root.mnt);
+	bpf_loop(WALK_STEPS, walk_step, &w, 0);
+	if (!w.done) {
+		count(COUNTER_PATH_UNFINISHED);
+		w.marks |= PATH_TRUNCATED;
+	}
+	*marks |= w.marks;
+	if (w.at >= PATH_CAP) {
+		out[0] = '/';
+		return 1;
+	}
+	len = PATH_CAP - w.at;
+	if (len > PATH_CAP)
+		len = PATH_CAP;
+	if (bpf_probe_read_kernel(out, len, &buffer->bytes[w.at & (PATH_CAP - 1)]))
+		count(COUNTER_PATH_FAULT);
+	return len;
+}
+
+#endif

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * All programs in one object, so that they share the maps by being compiled together.
+ */
+#include "files.c"
+#include "processes.c"
+#include "egress.c"
+#include "level.c"
+
+/* Never used: it puts types into the debug information, from which the Go ones are
+ * made, that no map leads to. */
+const union {
+	struct fork_event fork;
+	struct exit_event exit;
+	struct net_event net;
+	struct pseudo pseudo;
+	struct arm_args arm;
+	enum path_mark mark;
+	enum net_rule rule;
+	enum counter counter;
+} *types __attribute__((unused));
+
+char __license[] SEC("license") = "Dual BSD/GPL";

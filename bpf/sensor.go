@@ -1,0 +1,212 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// ErrSevered says that the programs are attached to a cgroup that no longer exists: its
+// directory was removed, and perhaps made again. [Open] repairs it.
+var ErrSevered = errors.New("network programs are attached to a cgroup that is gone")
+
+// Options of [Open].
+type Options struct {
+	// Cgroup is the directory of the parent cgroup in the v2 hierarchy. It exists, and
+	// runs are its direct children.
+	Cgroup string
+	// Dir is a directory of the caller's. A bpffs is mounted at its bpf and holds the
+	// pins; a tracefs is mounted at its tracing while Open runs.
+	Dir string
+	// Logger is told what was taken over or repaired. Default: nothing is logged.
+	Logger *slog.Logger
+}
+
+// A Sensor is the programs, loaded and attached. Its methods may be called at any time
+// from any goroutine; Close and Remove once, when nothing else is.
+type Sensor struct {
+	opts     Options
+	coll     *ebpf.Collection
+	ring     *ebpf.MapSpec // of a run's ring, but for its size
+	counters []string      // names, by index
+	links    []attachment
+}
+
+// Open loads the programs and attaches them. An attachment that an earlier process left
+// below Dir is taken over: at every moment either the old programs are in force or the
+// new ones. Runs that the earlier process watched are unknown to the new programs, which
+// refuse them everything.
+func Open(opts Options) (_ *Sensor, err error) {
+	if opts.Cgroup == "" || opts.Dir == "" {
+		return nil, errors.New("sensor: Cgroup and Dir must be given")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Sensor{opts: opts}
+	mounted, err := mountBPF(s.mountPoint())
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		switch {
+		case err == nil:
+		case mounted: // there was nothing before
+			err = errors.Join(err, s.Remove())
+		default:
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if err := os.MkdirAll(s.pinDir(), 0o700); err != nil {
+		return nil, err
+	}
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	if err := s.attach(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Sensor) mountPoint() string { return filepath.Join(s.opts.Dir, "bpf") }
+
+// pinDir is apart from the mount point, where some kernels put files of their own.
+func (s *Sensor) pinDir() string { return filepath.Join(s.mountPoint(), "links") }
+
+func (s *Sensor) load() error {
+	spec, err := loadKern()
+	if err != nil {
+		return err
+	}
+	types := btf.NewCache() // to parse the kernel's once
+	depth, err := cgroupLevel(spec, types, s.opts.Cgroup)
+	if err != nil {
+		return fmt.Errorf("level of cgroup %s: %w", s.opts.Cgroup, err)
+	}
+	if err := spec.Variables[kernVarRunLevel].Set(depth + 1); err != nil {
+		return fmt.Errorf("set level: %w", err)
+	}
+	told, err := exitSaysGroupDead(types)
+	if err != nil {
+		return err
+	}
+	if err := spec.Variables[kernVarExitSaysGroupDead].Set(told); err != nil {
+		return fmt.Errorf("set exit variant: %w", err)
+	}
+	if s.counters, err = counterNames(spec.Types); err != nil {
+		return err
+	}
+	delete(spec.Programs, kernProgLevel)
+	s.ring = spec.Maps[kernMapRings].InnerMap.Copy()
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("number of CPUs: %w", err)
+	}
+	spec.Maps[kernMapExecRecords].MaxEntries = uint32(cpus)
+	s.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: types})
+	if err != nil {
+		return fmt.Errorf("load programs: %w", err)
+	}
+	s.links, err = attachments(spec, s.coll)
+	return err
+}
+
+// exitSaysGroupDead reports whether the kernel's sched_process_exit has the argument
+// that tells the end of a process from the end of a thread.
+func exitSaysGroupDead(types *btf.Cache) (bool, error) {
+	kernel, err := types.Kernel()
+	if err != nil {
+		return false, fmt.Errorf("kernel BTF: %w", err)
+	}
+	var hook *btf.Typedef
+	if err := kernel.TypeByName("btf_trace_sched_process_exit", &hook); err != nil {
+		return false, fmt.Errorf("kernel BTF: %w", err)
+	}
+	if ptr, ok := hook.Type.(*btf.Pointer); ok {
+		if proto, ok := ptr.Target.(*btf.FuncProto); ok {
+			return len(proto.Params) > 2, nil // the first is the tracer's own
+		}
+	}
+	return false, fmt.Errorf("kernel BTF: %s is no function pointer", hook.Name)
+}
+
+// Close lets go of this process's handles. The pins stay, and with them all that is
+// refused; runs that are still watched are refused nothing less.
+func (s *Sensor) Close() error {
+	var errs []error
+	for _, a := range s.links {
+		if a.link != nil {
+			errs = append(errs, a.link.Close())
+		}
+	}
+	s.links = nil
+	if s.coll != nil {
+		s.coll.Close()
+		s.coll = nil
+	}
+	return errors.Join(errs...)
+}
+
+// Remove detaches and unpins everything, unmounts the bpffs, and closes the Sensor. It is
+// for a clean stop: nothing may be running below the parent, since nothing is refused
+// from here on.
+func (s *Sensor) Remove() error {
+	errs := []error{os.RemoveAll(s.pinDir())}
+	errs = append(errs, s.Close(), unmount(s.mountPoint()))
+	return errors.Join(errs...)
+}
+
+// Check reports whether the programs are still attached and pinned. An error that is
+// [ErrSevered] means that tasks below the parent are not held by them.
+func (s *Sensor) Check() error {
+	id, err := CgroupID(s.opts.Cgroup)
+	if err != nil {
+		return err
+	}
+	for _, a := range s.links {
+		if _, err := os.Stat(filepath.Join(s.pinDir(), a.name)); err != nil {
+			return fmt.Errorf("pin of %s: %w", a.name, err)
+		}
+		if !a.cgroup() {
+			continue
+		}
+		at, err := linkCgroup(a.link)
+		if err != nil {
+			return fmt.Errorf("link of %s: %w", a.name, err)
+		}
+		if at != id {
+			return fmt.Errorf("%s: cgroup %d, and %s is %d: %w", a.name, at, s.opts.Cgroup, id, ErrSevered)
+		}
+	}
+	return nil
+}
+
+// linkCgroup returns the id of the cgroup a link holds, 0 when that cgroup is gone.
+func linkCgroup(l link.Link) (uint64, error) {
+	info, err := l.Info()
+	if err != nil {
+		return 0, err
+	}
+	cgroup := info.Cgroup()
+	if cgroup == nil {
+		return 0, fmt.Errorf("link type %v is not a cgroup's", info.Type)
+	}
+	return cgroup.CgroupId, nil
+}
+
+// CgroupID returns the id of a cgroup, which is the number of its directory.
+func CgroupID(dir string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return 0, fmt.Errorf("cgroup %s: %w", dir, err)
+	}
+	return st.Ino, nil
+}

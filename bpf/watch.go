@@ -1,0 +1,278 @@
+package bpf
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"proctor/audit"
+)
+
+// ErrWatched says that a cgroup has a Watch already.
+var ErrWatched = errors.New("cgroup is watched already")
+
+const (
+	defaultRing = 4 << 20
+	// interval is how long events may lie in a ring that fills slowly.
+	interval = 25 * time.Millisecond
+	// batch is the most that one Read returns, in events.
+	batch = 8192
+)
+
+// WatchOptions of [Sensor.Watch].
+type WatchOptions struct {
+	// Run is the id that events carry.
+	Run string
+	// CgroupID is the inode number of the run's cgroup directory, a direct child of the
+	// Sensor's.
+	CgroupID uint64
+	// RingBytes is the room for events that are not read yet. It is rounded up to a power
+	// of two of at least one page. Default: 4 MiB.
+	RingBytes int
+}
+
+// A Watch is the kernel's eye on one run. Read and Drain are for one goroutine at a time;
+// the other methods for any. Close comes after both, and before the Sensor's.
+type Watch struct {
+	run    string
+	id     uint64
+	boot   time.Time // when the boot clock stood at zero
+	logger *slog.Logger
+	runs   *ebpf.Map // the Sensor's, as are rings and arm
+	rings  *ebpf.Map
+	arm    *ebpf.Program
+	m      *ebpf.Map // the ring's
+	ring   *ring
+	order  order
+
+	mu     sync.Mutex
+	broken uint64 // records that could not be decoded
+	final  *audit.Counts
+}
+
+// Watch makes a run known to the programs: its tasks may use their loopback from now on,
+// and everything they are refused is recorded.
+func (s *Sensor) Watch(opts WatchOptions) (_ *Watch, err error) {
+	if opts.Run == "" || opts.CgroupID == 0 {
+		return nil, errors.New("watch: Run and CgroupID must be given")
+	}
+	boot, err := bootTime()
+	if err != nil {
+		return nil, err
+	}
+	w := &Watch{
+		run:    opts.Run,
+		id:     opts.CgroupID,
+		boot:   boot,
+		logger: s.opts.Logger,
+		runs:   s.coll.Maps[kernMapRuns],
+		rings:  s.coll.Maps[kernMapRings],
+		arm:    s.coll.Programs[kernProgArm],
+	}
+	spec := s.ring.Copy()
+	spec.MaxEntries, err = ringSize(opts.RingBytes)
+	if err != nil {
+		return nil, err
+	}
+	if w.m, err = ebpf.NewMap(spec); err != nil {
+		return nil, fmt.Errorf("make ring: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.m.Close())
+		}
+	}()
+	if w.ring, err = openRing(w.m); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.ring.close())
+		}
+	}()
+	// The ring first: a run that is known must have one.
+	if err := w.rings.Update(w.id, w.m, ebpf.UpdateNoExist); err != nil {
+		if errors.Is(err, ebpf.ErrKeyExist) {
+			return nil, fmt.Errorf("cgroup %d: %w", w.id, ErrWatched)
+		}
+		return nil, fmt.Errorf("enter ring: %w", err)
+	}
+	entry := kernRun{Watermark: spec.MaxEntries / 4}
+	if err := w.runs.Update(w.id, &entry, ebpf.UpdateNoExist); err != nil {
+		return nil, errors.Join(fmt.Errorf("enter run: %w", err), w.rings.Delete(w.id))
+	}
+	return w, nil
+}
+
+func ringSize(bytes int) (uint32, error) {
+	const most = 1 << 30
+	if bytes == 0 {
+		bytes = defaultRing
+	}
+	if bytes < 0 || bytes > most {
+		return 0, fmt.Errorf("watch: RingBytes %d is not between 0 and %d", bytes, most)
+	}
+	bytes = max(bytes, os.Getpagesize())
+	return 1 << bits.Len(uint(bytes-1)), nil
+}
+
+// bootTime returns the wall time at which the boot clock stood at zero.
+func bootTime() (time.Time, error) {
+	var boot unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
+		return time.Time{}, fmt.Errorf("boot clock: %w", err)
+	}
+	return time.Now().UTC().Round(0).Add(-time.Duration(boot.Nano())), nil
+}
+
+// Arm starts the record of everything that the run does.
+func (w *Watch) Arm() error {
+	known, err := w.arm.Run(&ebpf.RunOptions{Context: &kernArmArgs{Id: w.id}})
+	if err != nil {
+		return fmt.Errorf("arm run %s: %w", w.run, err)
+	}
+	if known != 1 {
+		return fmt.Errorf("arm run %s: not in the map", w.run)
+	}
+	return nil
+}
+
+// Read returns the next events, in the order of their numbers but for one that is found
+// more than two intervals late. It waits for the first; the error is ctx's when that ends
+// before there is one.
+func (w *Watch) Read(ctx context.Context) ([]audit.Event, error) {
+	for {
+		if w.ring.waiting() < w.ring.size()/4 {
+			if err := w.ring.wait(ctx, interval); err != nil {
+				return nil, err
+			}
+		}
+		err := w.take(batch)
+		if events := w.order.ready(); len(events) > 0 || err != nil {
+			return events, err
+		}
+	}
+}
+
+// Drain returns everything that is left. It is meant for a run whose tasks are all dead:
+// what others still write is left in the ring.
+func (w *Watch) Drain() ([]audit.Event, error) {
+	for {
+		before := w.ring.waiting()
+		if err := w.take(int(w.ring.size())); err != nil {
+			return w.order.all(), err
+		}
+		if after := w.ring.waiting(); after == 0 || after >= before {
+			return w.order.all(), nil
+		}
+	}
+}
+
+// take moves up to max records from the ring to the order.
+func (w *Watch) take(max int) error {
+	var broken uint64
+	_, err := w.ring.read(max, func(raw []byte) {
+		event, err := decode(raw, w.run, w.boot)
+		if err != nil {
+			if broken++; broken == 1 { // the count has the others
+				w.logger.Error("record can't be decoded", "run", w.run, "err", err)
+			}
+			return
+		}
+		w.order.add(event)
+	})
+	w.mu.Lock()
+	w.broken += broken
+	w.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("run %s: %w", w.run, err)
+	}
+	return nil
+}
+
+// Counts returns how many events the run had, and how many of them were lost: no room in
+// the ring, or a record that can't be decoded. It stays valid after Close.
+func (w *Watch) Counts() (audit.Counts, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.final != nil {
+		return *w.final, nil
+	}
+	var entry kernRun
+	if err := w.runs.Lookup(w.id, &entry); err != nil {
+		return audit.Counts{}, fmt.Errorf("counts of run %s: %w", w.run, err)
+	}
+	counts := audit.Counts{Events: entry.Seq, Lost: w.broken}
+	for _, n := range entry.Lost {
+		counts.Lost += n
+	}
+	return counts, nil
+}
+
+// Close makes the run unknown to the programs, which from then on refuse its cgroup
+// everything, and frees the ring. A second Close does nothing.
+func (w *Watch) Close() error {
+	counts, err := w.Counts()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.final != nil {
+		return nil
+	}
+	w.final = &counts
+	return errors.Join(err,
+		w.runs.Delete(w.id),
+		w.rings.Delete(w.id),
+		w.ring.close(),
+		w.m.Close())
+}
+
+// An order puts events into the order of their numbers. Two CPUs can reach the ring the
+// other way round than they were numbered; and the number of a lost event never comes.
+type order struct {
+	pending []audit.Event
+	passed  uint64 // the highest number given out
+	seen    uint64 // the highest number there was at the last look
+}
+
+func (o *order) add(e audit.Event) { o.pending = append(o.pending, e) }
+
+// ready returns the events up to the first gap that is new. One that was there at the
+// last look is taken for a loss.
+func (o *order) ready() []audit.Event {
+	for i := 1; i < len(o.pending); i++ {
+		if o.pending[i].Seq < o.pending[i-1].Seq { // rare
+			slices.SortFunc(o.pending, func(a, b audit.Event) int { return cmp.Compare(a.Seq, b.Seq) })
+			break
+		}
+	}
+	n := 0
+	for n < len(o.pending) {
+		seq := o.pending[n].Seq
+		if seq > o.passed+1 && seq > o.seen {
+			break
+		}
+		o.passed = max(o.passed, seq)
+		n++
+	}
+	if len(o.pending) > 0 {
+		o.seen = max(o.seen, o.pending[len(o.pending)-1].Seq)
+	}
+	out := o.pending[:n:n]
+	o.pending = append(make([]audit.Event, 0, n), o.pending[n:]...)
+	return out
+}
+
+// all returns what is left, past every gap.
+func (o *order) all() []audit.Event {
+	return append(o.ready(), o.ready()...)
+}
