@@ -1,0 +1,177 @@
+# Proctor's build. `make help` lists the targets.
+#
+# On Debian 12 with Go: `sudo make demo`, `sudo make test`. Under sudo, compilers run as the
+# owner of this tree (scripts/as-owner); only what needs root runs as root.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CC ?= cc
+CLANG ?= clang-19
+# Images that `make images` builds, by the names of their recipes.
+IMAGES ?= python-data shell
+
+# Found when first used, so that targets without Go work without it.
+GO = $(eval GO := $$(shell scripts/find-go))$(GO)
+VERSION = $(eval VERSION := $$(shell scripts/version))$(VERSION)
+
+# The version is passed by -ldflags: -buildvcs runs git, which refuses another user's tree. What
+# is built, tested and linted with the same flags shares one build cache, so these hold for all.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath -buildvcs=false)
+export CGO_ENABLED := 0
+
+STEP := scripts/step
+AS_OWNER := scripts/as-owner
+TOOLS := tools/go.mod tools/go.sum
+
+##@ Use
+
+.PHONY: demo
+demo: build images ## run an honest and an injected script in boxes and show what Proctor says (root)
+	@scripts/demo.sh
+
+.PHONY: build
+build: bin/proctor bin/proctor-init bin/containerd bin/runc ## build bin/proctor and all it needs in bin/
+
+.PHONY: images
+images: bin/proctor | deps root ## build the images into build/images, unless they are up to date (root)
+	@$(AS_OWNER) mkdir -p build
+	@$(STEP) "building images: $(IMAGES) (first time about 2 min)" bin/proctor images build --dir build/images $(IMAGES)
+	@if [[ -n "$${SUDO_UID:-}" ]]; then chown -R "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" build/images; fi
+
+.PHONY: install
+install: build ## install into $(DESTDIR)$(PREFIX), by default /usr/local
+	@install -d $(LIB) $(DESTDIR)$(PREFIX)/bin $(SHARE)/man/man1 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions
+	@install -m 0755 $(addprefix bin/,$(INSTALLED)) $(LIB)
+	@ln -sfn ../lib/proctor/proctor $(DESTDIR)$(PREFIX)/bin/proctor
+	@bin/proctor man | install -m 0644 /dev/stdin $(SHARE)/man/man1/proctor.1
+	@bin/proctor completion bash | install -m 0644 /dev/stdin $(SHARE)/bash-completion/completions/proctor
+	@bin/proctor completion zsh | install -m 0644 /dev/stdin $(SHARE)/zsh/site-functions/_proctor
+	@echo "installed proctor $(VERSION) in $(DESTDIR)$(PREFIX)"
+
+# proctor looks for the others beside its own executable, of which bin/ gets a link.
+INSTALLED := proctor proctor-init containerd containerd-shim-runc-v2 runc
+LIB := $(DESTDIR)$(PREFIX)/lib/proctor
+SHARE := $(DESTDIR)$(PREFIX)/share
+
+##@ Test
+
+# Tests of some packages only: make test PKG=./images/...
+export PKG ?= ./...
+
+.PHONY: test
+test: build images bin/tools/gotestsum | deps-test ## run all tests, unit and root (root)
+	@GO=$(GO) scripts/gotest unit
+	@GO=$(GO) scripts/gotest root
+
+.PHONY: test-unit
+test-unit: bin/tools/gotestsum | go ## run the tests that need no root and nothing built
+	@GO=$(GO) scripts/gotest unit
+
+.PHONY: test-race
+test-race: build build/race/proctor bin/tools/gotestsum | deps-test ## run the tests with the race detector; those that need root only as root
+	@GO=$(GO) scripts/gotest race
+
+.PHONY: bench
+bench: build images | deps-test ## measure what a run costs, as ratios against containerd alone (root)
+	@GO=$(GO) scripts/gotest bench
+
+.PHONY: lint
+lint: bin/tools/golangci-lint | go ## check style, mistakes and the arrows between packages
+	@$(AS_OWNER) env PATH="$(dir $(GO)):$$PATH" bin/tools/golangci-lint run ./...
+
+.PHONY: generate
+generate: | go deps-generate ## regenerate what bpf2go makes of bpf/
+	@$(STEP) "compiling the BPF programs" $(GENERATE)
+
+.PHONY: generate-check
+generate-check: | go deps-generate ## fail if `make generate` would change a file
+	@scripts/generate-check $(GENERATE)
+
+GENERATE = $(AS_OWNER) env PATH="$(dir $(GO)):$$PATH" BPF_CLANG=$(CLANG) $(GO) generate ./...
+
+##@ Housekeeping
+
+.PHONY: deps
+deps: ## install the Debian packages that building needs, if any is missing (root, if so)
+	@scripts/deps build image
+
+.PHONY: deps-test
+deps-test: | deps ## the same for testing
+	@scripts/deps test
+
+.PHONY: deps-generate
+deps-generate: ## the same for compiling the BPF programs
+	@scripts/deps generate
+
+.PHONY: clean
+clean: ## remove bin/, build/ and what the demo left, mounts included
+	@scripts/clean
+
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z][a-z-]*:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo "First: sudo make demo"
+
+# --- what follows is built, not called ---
+
+.PHONY: go root
+go:
+	@test -n '$(GO)'
+
+root:
+	@if ((EUID != 0)); then echo "proctor: this needs root: run 'sudo make $(MAKECMDGOALS)'" >&2; exit 1; fi
+
+# Under sudo, folders that an earlier make without sudo's help left to root go to the owner.
+.PHONY: dirs
+dirs:
+	@if ((EUID == 0)); then \
+		mkdir -p bin/tools build; \
+		owner=$$($(AS_OWNER) id -un); \
+		if [[ $$owner != root ]]; then chown -h "$$owner:" build && chown -Rh "$$owner:" bin; fi; \
+	else mkdir -p bin/tools build; fi
+
+# Go decides what of it is out of date.
+.PHONY: bin/proctor
+bin/proctor: | deps go dirs
+	@$(STEP) "building proctor (first time about 2 min)" $(AS_OWNER) \
+		$(GO) build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/proctor ./cmd/proctor
+
+.PHONY: build/race/proctor
+build/race/proctor: build | deps go dirs
+	@$(AS_OWNER) mkdir -p build/race
+	@$(AS_OWNER) ln -sf $(addprefix ../../bin/,$(filter-out proctor,$(INSTALLED)) ctr) build/race/
+	@$(STEP) "building proctor with the race detector" $(AS_OWNER) env CGO_ENABLED=1 \
+		$(GO) build -race -ldflags '-X main.version=$(VERSION)-race' -o build/race/proctor ./cmd/proctor
+
+bin/proctor-init: $(wildcard supervisor/box/init/*.c supervisor/box/init/*.h) | deps dirs
+	@$(AS_OWNER) $(CC) -std=gnu11 -O2 -static -s -Wall -Wextra -Werror -o $@ $(filter %.c,$^)
+
+bin/containerd bin/containerd-shim-runc-v2 bin/ctr &: $(TOOLS) | deps go dirs
+	@$(STEP) "building containerd, its shim and ctr (first time about 2 min)" $(AS_OWNER) env -C tools \
+		$(GO) build -tags 'no_btrfs no_devmapper no_zfs no_cri' -ldflags '-s -w' -o ../bin/ \
+		$(addprefix github.com/containerd/containerd/v2/cmd/,containerd containerd-shim-runc-v2 ctr)
+	@$(AS_OWNER) touch bin/containerd bin/containerd-shim-runc-v2 bin/ctr
+
+bin/runc: $(TOOLS) | deps go dirs
+	@$(STEP) "building runc (first time about 1 min)" $(AS_OWNER) env -C tools CGO_ENABLED=1 CC=$(CC) \
+		$(GO) build -tags 'seccomp netgo osusergo' -ldflags '-s -w -extldflags -static' -o ../bin/runc \
+		github.com/opencontainers/runc
+	@$(AS_OWNER) touch $@
+
+bin/tools/gotestsum: $(TOOLS) | go dirs
+	@$(STEP) "building gotestsum" $(AS_OWNER) env -C tools \
+		$(GO) build -ldflags '-s -w' -o ../$@ gotest.tools/gotestsum
+	@$(AS_OWNER) touch $@
+
+bin/tools/golangci-lint: tools/lint/go.mod tools/lint/go.sum | go dirs
+	@$(STEP) "building golangci-lint (first time about 4 min)" $(AS_OWNER) env -C tools/lint \
+		$(GO) build -ldflags '-s -w' -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@$(AS_OWNER) touch $@
