@@ -59,7 +59,7 @@ func attachments(spec *ebpf.CollectionSpec, coll *ebpf.Collection) ([]attachment
 const nextSuffix = "_next" // of a pin that is about to replace another; a bpffs has no dots in names
 
 // attach brings every program into force and pins its link in place of an earlier one.
-func (s *Sensor) attach() error {
+func (s *Sensor) attach() (err error) {
 	id, err := CgroupID(s.opts.Cgroup)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (s *Sensor) attach() error {
 	if err != nil {
 		return err
 	}
-	defer events.close()
+	defer func() { err = errors.Join(err, events.unmount()) }()
 
 	for i := range s.links {
 		a := &s.links[i]

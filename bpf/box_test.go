@@ -143,7 +143,7 @@ func (h *host) unarmed(t testing.TB, name string, ringBytes int) *box {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Watch.Close(); (err != nil) != b.orphan {
+		if err := b.Close(); (err != nil) != b.orphan {
 			t.Error(err)
 		}
 	})

@@ -27,7 +27,7 @@ func runSteps(steps []step) error {
 	for _, s := range steps {
 		fd, err := s.open()
 		if !errors.Is(err, s.want) {
-			return fmt.Errorf("%s: %v, want %v", s.name, err, s.want)
+			return fmt.Errorf("%s: %w, want %v", s.name, err, s.want)
 		}
 		if err == nil {
 			unix.Close(fd)

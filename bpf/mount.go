@@ -78,7 +78,7 @@ func openTracefs(dir string) (*tracefs, error) {
 	return &tracefs{dir}, nil
 }
 
-func (t *tracefs) close() error { return unmount(t.dir) }
+func (t *tracefs) unmount() error { return unmount(t.dir) }
 
 // attach attaches prog to a tracepoint, named group/event.
 func (t *tracefs) attach(name string, prog *ebpf.Program) (link.Link, error) {

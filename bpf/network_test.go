@@ -103,7 +103,7 @@ var tries = []struct {
 	{"connected, sent elsewhere", func() error {
 		return attempt(unix.SOCK_DGRAM, "127.0.0.1", func(fd int) error {
 			if err := unix.Connect(fd, sockaddr("127.0.0.1", port)); err != nil {
-				return fmt.Errorf("connect: %v", err)
+				return fmt.Errorf("connect: %s", err.Error()) // not to be taken for the answer to the send
 			}
 			return unix.Sendto(fd, []byte("x"), 0, sockaddr(away4, port))
 		})
@@ -133,7 +133,7 @@ func actNetwork([]string) error {
 	}
 	for _, try := range tries {
 		if err := try.do(); !errors.Is(err, try.want) {
-			return fmt.Errorf("%s: %v, want %v", try.name, err, try.want)
+			return fmt.Errorf("%s: %w, want %v", try.name, err, try.want)
 		}
 	}
 	return echo()
@@ -171,7 +171,7 @@ func echo() error {
 	}
 	got := make([]byte, 5)
 	if _, err := unix.Read(conn, got); err != nil || string(got) != "hello" {
-		return fmt.Errorf("echo: %q, %v", got, err)
+		return fmt.Errorf("echo: %q, %w", got, err)
 	}
 	return nil
 }
@@ -246,7 +246,7 @@ func actFamilies([]string) error {
 			}
 			// Not every kernel has every protocol.
 			if !errors.Is(err, s.want) && !errors.Is(err, unix.EPROTONOSUPPORT) && !errors.Is(err, unix.EACCES) {
-				return fmt.Errorf("family %d, type %d, protocol %d: %v, want %v", family, s.kind, s.protocol, err, s.want)
+				return fmt.Errorf("family %d, type %d, protocol %d: %w, want %v", family, s.kind, s.protocol, err, s.want)
 			}
 		}
 	}
@@ -366,7 +366,7 @@ func actBackstop(args []string) error {
 			return err
 		}
 		if err := unix.Sendto(fd, []byte("x"), 0, sockaddr("0.0.0.0", port)); !errors.Is(err, unix.EPERM) {
-			return fmt.Errorf("send: %v", err)
+			return fmt.Errorf("send: %w", err)
 		}
 		return nil
 	})

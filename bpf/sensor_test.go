@@ -71,7 +71,7 @@ func TestEnforcementOutlivesTheProcess(t *testing.T) {
 	b := h.box(t, "alive", 0)
 	p := newProber(t, b)
 	p.refused("watched")
-	if err := b.Watch.Close(); err != nil {
+	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Close(); err != nil {
@@ -303,7 +303,7 @@ func TestLossIsCountedExactly(t *testing.T) {
 	if err != nil || len(later) == 0 || later[0].Seq != counts.Events+1 {
 		t.Errorf("%v, %d events, of which the first is %+v", err, len(later), later[:min(1, len(later))])
 	}
-	if err := b.Watch.Close(); err != nil {
+	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := b.Counts(); err != nil || after.Lost < counts.Lost {
