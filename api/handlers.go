@@ -259,18 +259,17 @@ func (s *Server) tail(w http.ResponseWriter, r *http.Request, c audit.Caller) er
 		return ignoreGone(err)
 	}
 	for {
-		select {
-		case <-r.Context().Done():
-			return nil
-		case batch := <-sub.Events():
-			for i := range batch {
-				if err := l.enc.Encode(&batch[i]); err != nil {
-					return ignoreGone(err)
-				}
-			}
-			if err := l.out.Flush(); err != nil {
+		batch, err := sub.Next(r.Context())
+		if err != nil {
+			return ignoreGone(err)
+		}
+		for i := range batch {
+			if err := l.enc.Encode(&batch[i]); err != nil {
 				return ignoreGone(err)
 			}
+		}
+		if err := l.out.Flush(); err != nil {
+			return ignoreGone(err)
 		}
 	}
 }

@@ -52,28 +52,37 @@ func NewServer(o ServerOptions) *Server {
 
 type connKey struct{}
 
+// maxSocketPath is what a unix socket's address holds, but for the NUL.
+const maxSocketPath = 107
+
+// Vacant says why path cannot be listened on, as far as that can be known before.
+func Vacant(path string) error {
+	if len(path) > maxSocketPath {
+		return fmt.Errorf("socket %s: a unix socket's path has at most %d bytes, this one has %d: choose a shorter one with --socket", path, maxSocketPath, len(path))
+	}
+	if c, err := net.Dial("unix", path); err == nil {
+		c.Close()
+		return fmt.Errorf("socket %s: another supervisor serves it: stop that one, or choose another with --socket", path)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("socket %s: something else is there: remove it, or choose another with --socket", path)
+	}
+	return nil
+}
+
 // Listen makes the socket, for root and the group of that name. One that is left of a
 // supervisor that is gone is replaced, one that is served is not.
 func Listen(path string) (*net.UnixListener, error) {
-	if c, err := net.Dial("unix", path); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("socket %s: another supervisor serves it: stop that one, or choose another with --socket", path)
+	if err := Vacant(path); err != nil {
+		return nil, err
 	}
-	if info, err := os.Lstat(path); err == nil {
-		if info.Mode()&os.ModeSocket == 0 {
-			return nil, fmt.Errorf("socket %s: something else is there: remove it, or choose another with --socket", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("socket: %w", err)
-		}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("socket: %w", err)
 	}
 	// Nobody may connect before the mode is set.
 	old := unix.Umask(0o177)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	unix.Umask(old)
-	if errors.Is(err, unix.EINVAL) {
-		return nil, fmt.Errorf("socket %s: a unix socket's path has at most 107 bytes, this one has %d: choose a shorter one with --socket", path, len(path))
-	}
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}

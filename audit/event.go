@@ -20,13 +20,14 @@ const (
 	// These are the supervisor's own, not acts of the run; their Seq is 0.
 	KindStart Kind = "start" // first record of a run
 	KindEnd   Kind = "end"   // last record of a run
+	KindCut   Kind = "cut"   // a line that was not finished when the supervisor ended
 	KindGap   Kind = "gap"   // in a live feed only: the reader was too slow for what is missing here
 )
 
 // An Event is one act of a run, as the kernel saw it. Exactly one of the detail
 // fields is set, the one that Kind names.
 type Event struct {
-	Run  string    `json:"run"`
+	Run  string    `json:"run"`  // empty on a gap in the feed of all runs
 	Seq  uint64    `json:"seq"`  // per run, given in the kernel, from 1; a number that is missing is a loss
 	Time time.Time `json:"time"` // when the act completed, UTC
 	Kind Kind      `json:"kind"`
@@ -41,6 +42,7 @@ type Event struct {
 
 	Start *Request `json:"start,omitempty"`
 	End   *End     `json:"end,omitempty"`
+	Cut   *Cut     `json:"cut,omitempty"`
 	Gap   *Gap     `json:"gap,omitempty"`
 }
 
@@ -49,6 +51,11 @@ type End struct {
 	Status string `json:"status"`
 	Reason string `json:"reason"`
 	Counts
+}
+
+// Cut keeps the bytes of a record's last line as a crash left them.
+type Cut struct {
+	Line Text `json:"line"`
 }
 
 // Gap says how much a reader of the live feed missed. The record on disk has it.

@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"context"
+	"io"
 	"sync"
 	"time"
 )
@@ -13,20 +15,24 @@ type Feed struct {
 
 // Subscription is one reader's view of a Feed.
 type Subscription struct {
-	feed   *Feed
-	events chan []Event
-	run    string // only this run's; empty: all
-	missed uint64 // guarded by feed.mu
+	feed    *Feed
+	run     string        // only this run's; empty: all
+	arrived chan struct{} // holds a token when there may be something to take; closed by Close
+
+	// Guarded by feed.mu.
+	queue  [][]Event
+	queued int    // events in queue
+	missed uint64 // after what is in queue
 }
 
-// subscriptionBatches is how many batches a reader may be behind before it misses some. A
-// batch is what one run did within the sensor's reading interval.
-const subscriptionBatches = 256
+// subscriptionEvents is how many events a reader may be behind before it misses some. It
+// bounds what a reader that has stopped reading keeps in memory.
+const subscriptionEvents = 1 << 16
 
 // Subscribe starts reading; run narrows it to one run, empty means all. The caller closes
 // the subscription.
 func (f *Feed) Subscribe(run string) *Subscription {
-	s := &Subscription{feed: f, run: run, events: make(chan []Event, subscriptionBatches)}
+	s := &Subscription{feed: f, run: run, arrived: make(chan struct{}, 1)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.subs == nil {
@@ -37,7 +43,7 @@ func (f *Feed) Subscribe(run string) *Subscription {
 }
 
 // Publish hands one run's events to every reader. It never waits: a reader that is too slow
-// misses them, and is told how many before the next it gets.
+// misses them, and is told how many, where they are missing.
 func (f *Feed) Publish(run string, events []Event) {
 	if len(events) == 0 {
 		return
@@ -45,33 +51,78 @@ func (f *Feed) Publish(run string, events []Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for s := range f.subs {
-		if s.run != "" && s.run != run {
-			continue
-		}
-		batch := events
-		if s.missed > 0 {
-			gap := Event{Run: run, Time: time.Now().UTC(), Kind: KindGap, Gap: &Gap{Events: s.missed}}
-			batch = append([]Event{gap}, events...)
-		}
-		select {
-		case s.events <- batch:
-			s.missed = 0
-		default:
-			s.missed += uint64(len(events))
+		if s.run == "" || s.run == run {
+			s.add(events)
 		}
 	}
 }
 
-// Events delivers batches; they are shared with other readers and must not be changed. It
-// is closed by Close.
-func (s *Subscription) Events() <-chan []Event { return s.events }
+func (s *Subscription) add(events []Event) {
+	// One batch is taken whatever its size, or a large one could never be.
+	if len(s.queue) > 0 && s.queued+len(events) > subscriptionEvents {
+		s.missed += uint64(len(events))
+		return
+	}
+	if s.missed > 0 {
+		s.queue = append(s.queue, s.gap())
+	}
+	s.queue = append(s.queue, events)
+	s.queued += len(events)
+	select {
+	case s.arrived <- struct{}{}:
+	default:
+	}
+}
 
-// Close ends the subscription. It may be called again.
+func (s *Subscription) gap() []Event {
+	gap := Event{Run: s.run, Time: time.Now().UTC(), Kind: KindGap, Gap: &Gap{Events: s.missed}}
+	s.missed = 0
+	return []Event{gap}
+}
+
+// Next waits for events. What it returns is shared with other readers and must not be
+// changed. The error is ctx's, or [io.EOF] after Close. It is for one goroutine at a time.
+func (s *Subscription) Next(ctx context.Context) ([]Event, error) {
+	for {
+		if batch := s.take(); batch != nil {
+			return batch, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case _, open := <-s.arrived:
+			if !open {
+				return nil, io.EOF
+			}
+		}
+	}
+}
+
+func (s *Subscription) take() []Event {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	if len(s.queue) == 0 {
+		if s.missed == 0 {
+			return nil
+		}
+		return s.gap()
+	}
+	batch := s.queue[0]
+	s.queue[0] = nil
+	s.queue = s.queue[1:]
+	if batch[0].Kind != KindGap {
+		s.queued -= len(batch)
+	}
+	return batch
+}
+
+// Close ends the subscription, and a Next that waits. It may be called again.
 func (s *Subscription) Close() {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	if _, ok := s.feed.subs[s]; ok {
 		delete(s.feed.subs, s)
-		close(s.events)
+		s.queue, s.queued, s.missed = nil, 0, 0
+		close(s.arrived)
 	}
 }

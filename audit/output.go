@@ -2,6 +2,9 @@ package audit
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
 	"unicode/utf8"
 )
 
@@ -59,9 +62,13 @@ func (v *Verdict) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &j); err != nil {
 		return err
 	}
+	var oerr, eerr error
+	j.verdictFields.Stdout, oerr = streamOutput(j.Stdout, j.StdoutTruncated, j.StdoutHead, j.StdoutBase64)
+	j.verdictFields.Stderr, eerr = streamOutput(j.Stderr, j.StderrTruncated, j.StderrHead, j.StderrBase64)
+	if err := errors.Join(oerr, eerr); err != nil {
+		return fmt.Errorf("verdict: %w", err)
+	}
 	*v = Verdict(j.verdictFields)
-	v.Stdout = streamOutput(j.Stdout, j.StdoutTruncated, j.StdoutHead, j.StdoutBase64)
-	v.Stderr = streamOutput(j.Stderr, j.StderrTruncated, j.StderrHead, j.StderrBase64)
 	return nil
 }
 
@@ -77,13 +84,16 @@ func streamText(o Output) (text string, truncated int64, head int, raw []byte) {
 	return string(kept), truncated, head, raw // encoding/json replaces what is invalid
 }
 
-func streamOutput(text string, truncated int64, head int, raw []byte) Output {
+func streamOutput(text string, truncated int64, head int, raw []byte) (Output, error) {
 	if raw == nil {
 		raw = []byte(text)
 	}
-	o := Output{Head: raw, Total: int64(len(raw)) + truncated}
-	if truncated > 0 && head <= len(raw) {
-		o.Head, o.Tail = raw[:head], raw[head:]
+	if truncated < 0 || head < 0 || head > len(raw) || truncated > math.MaxInt64-int64(len(raw)) {
+		return Output{}, fmt.Errorf("a stream of %d bytes with %d missing after %d", len(raw), truncated, head)
 	}
-	return o
+	o := Output{Head: raw, Total: int64(len(raw)) + truncated}
+	if truncated > 0 {
+		o.Head, o.Tail = raw[:head:head], raw[head:]
+	}
+	return o, nil
 }

@@ -35,7 +35,6 @@ func OpenStore(dir string) (*Store, error) {
 // ErrNoRun is a run that the store has no record of.
 var ErrNoRun = errors.New("no such run")
 
-// runID keeps what a client sends from naming anything but a run.
 var runID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 // Record is one run's directory.
@@ -44,22 +43,33 @@ type Record struct {
 	dir string
 }
 
-// Create makes the record of a new run, with its code.
+// CheckRun refuses what is no run id, so that it names nothing but a run wherever it goes.
+func CheckRun(run string) error {
+	if !runID.MatchString(run) {
+		return fmt.Errorf("run %.80q: %w: a run id looks like 0190b0a4-7c1e-7a5e-8f6b-2f1c3d4e5f60, see `proctor audit list`", run, ErrNoRun)
+	}
+	return nil
+}
+
+// Create makes the record of a new run, with its code, or nothing.
 func (s *Store) Create(run string, code []byte) (*Record, error) {
+	if err := CheckRun(run); err != nil {
+		return nil, err
+	}
 	r := &Record{Run: run, dir: filepath.Join(s.dir, run)}
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("audit record: %w", err)
 	}
 	if err := writeFile(r.Path("code"), code); err != nil {
-		return nil, fmt.Errorf("audit record: %w", err)
+		return nil, errors.Join(fmt.Errorf("audit record: %w", err), os.RemoveAll(r.dir))
 	}
 	return r, nil
 }
 
 // Open finds the record of a run.
 func (s *Store) Open(run string) (*Record, error) {
-	if !runID.MatchString(run) {
-		return nil, fmt.Errorf("run %q: %w: a run id looks like 0190b0a4-7c1e-7a5e-8f6b-2f1c3d4e5f60, see `proctor audit list`", run, ErrNoRun)
+	if err := CheckRun(run); err != nil {
+		return nil, err
 	}
 	r := &Record{Run: run, dir: filepath.Join(s.dir, run)}
 	if _, err := os.Stat(r.dir); err != nil {
@@ -105,13 +115,25 @@ func (r *Record) write(name string, v any) error {
 	return nil
 }
 
+// beside has a file that is being written stand where it will be, not in TMPDIR.
+func beside(path string) renameio.Option { return renameio.WithTempDir(filepath.Dir(path)) }
+
 // writeFile replaces a file whole or not at all.
 func writeFile(path string, data []byte) error {
-	return renameio.WriteFile(path, data, 0o600)
+	return renameio.WriteFile(path, data, 0o600, beside(path))
 }
 
 // Request reads request.json.
 func (r *Record) Request() (*Request, error) { return readJSON[Request](r.Path("request.json")) }
+
+// HasVerdict says whether the run has ended and been judged, without reading how.
+func (r *Record) HasVerdict() (bool, error) {
+	_, err := os.Lstat(r.Path("verdict.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
 
 // Verdict reads verdict.json; nil without an error while the run has none.
 func (r *Record) Verdict() (*Verdict, error) {

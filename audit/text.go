@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -18,9 +19,31 @@ import (
 // the string's value, before JSON's own escaping.)
 type Text string
 
-// MarshalJSON encodes t as described at [Text].
+// MarshalJSON encodes t as described at [Text]. Whatever is not a plain printable character
+// is escaped in JSON's way on top, so that the line is one line, and harmless, for whatever
+// reads or shows it.
 func (t Text) MarshalJSON() ([]byte, error) {
-	return json.Marshal(t.escape())
+	b := append(make([]byte, 0, len(t)+2), '"')
+	for s := string(t); len(s) > 0; {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			b = fmt.Appendf(b, `\\x%02x`, s[0])
+		case r == '\\':
+			b = append(b, `\\\\`...)
+		case r == '"':
+			b = append(b, `\"`...)
+		case unicode.IsPrint(r):
+			b = append(b, s[:n]...)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
+		default:
+			b = fmt.Appendf(b, `\u%04x`, r)
+		}
+		s = s[n:]
+	}
+	return append(b, '"'), nil
 }
 
 // UnmarshalJSON is the inverse of MarshalJSON.
@@ -35,27 +58,6 @@ func (t *Text) UnmarshalJSON(data []byte) error {
 	}
 	*t = Text(raw)
 	return nil
-}
-
-func (t Text) escape() string {
-	s := string(t)
-	if utf8.ValidString(s) && !strings.Contains(s, `\`) {
-		return s
-	}
-	var b strings.Builder
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case r == '\\':
-			b.WriteString(`\\`)
-		default:
-			b.WriteString(s[:n])
-		}
-		s = s[n:]
-	}
-	return b.String()
 }
 
 func unescape(s string) (string, error) {

@@ -21,6 +21,7 @@ func FuzzParseRecipe(f *testing.F) {
 		}
 		f.Add(data)
 	}
+	f.Add([]byte("packages: !\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := images.ParseRecipe("tool.yaml", data)
 		if err != nil {

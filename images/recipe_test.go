@@ -99,6 +99,7 @@ func TestRecipeRefused(t *testing.T) {
 		"remove everything":  {with("remove: ['/**']\n"), []string{"tool.yaml:7", "top-level"}},
 		"remove relative":    {with("remove: [usr/lib]\n"), []string{"tool.yaml:7", "absolute"}},
 		"remove pattern":     {with("remove: ['/usr/[']\n"), []string{"tool.yaml:7", "/usr/["}},
+		"parser panics":      {swap("[dash]", "!"), []string{"tool.yaml", "is not YAML that can be read"}},
 		"too large":          {with("# " + strings.Repeat("x", 5<<20)), []string{"over the limit"}},
 	} {
 		t.Run(name, func(t *testing.T) {

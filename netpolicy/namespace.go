@@ -6,10 +6,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"proctor/netpolicy/thread"
 )
 
 // Resolver is the name server that a run's /etc/resolv.conf names. It is not a
@@ -36,14 +37,7 @@ func NewNamespace(dir, name string) (*Namespace, error) {
 	}
 	f.Close()
 
-	done := make(chan error, 1)
-	go func() {
-		// The thread is never unlocked: it ends with the goroutine, and with it its
-		// membership in the new namespace.
-		runtime.LockOSThread()
-		done <- makeNamespace(path)
-	}()
-	if err := <-done; err != nil {
+	if err := thread.Run(func() error { return makeNamespace(path) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("network namespace %s: %w", name, err), RemoveNamespace(path))
 	}
 	return &Namespace{path: path}, nil
@@ -76,8 +70,8 @@ func (n *Namespace) Close() error { return RemoveNamespace(n.path) }
 // there is none.
 func RemoveNamespace(path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-	// EINVAL: not a mount point.
-	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	// EINVAL: not a mount point. EPERM: if it is one after all, it can't be removed either.
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("network namespace: unmount %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"proctor/audit"
+	"proctor/supervisor/box"
 )
 
 // collectLimits bound what is taken out of a box.
@@ -25,7 +26,12 @@ type collectLimits struct {
 	allBytes  int64 // of all together
 }
 
-var defaultCollect = collectLimits{files: 1000, entries: 10_000, depth: 16, fileBytes: 1 << 30, allBytes: 2 << 30}
+// collectFrom bounds what is taken out of a box with the given limits. What it could write
+// bounds the bytes: more than that can only be holes, or one file under many names, which a
+// copy would turn into blocks.
+func collectFrom(l box.Limits) collectLimits {
+	return collectLimits{files: 1000, entries: 10_000, depth: 16, fileBytes: min(1<<30, l.ScratchBytes), allBytes: min(2<<30, l.ScratchBytes)}
+}
 
 // skippedNamed is how many refused entries are named each; the rest are counted.
 const skippedNamed = 100

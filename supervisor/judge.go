@@ -23,6 +23,7 @@ type ending struct {
 	deadline bool  // the wall clock ended it
 	canceled error // the caller, an operator or the supervisor's stop ended it: why
 	blind    error // sight was lost, or the record could not be written
+	unsent   error // the box did not take the program
 	box      *box.Exit
 	kernel   *audit.Exit
 	oom      int64
@@ -41,14 +42,21 @@ func (e *ending) judge(v *audit.Verdict) {
 		v.Reason = "Proctor could no longer record what the code did, and ended it: " + e.blind.Error()
 		v.Remedy = "run it again; if this repeats, the operator should look at the supervisor's log and `proctor doctor`"
 		return
+	case e.unsent != nil:
+		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
+		v.Reason = "the program was not started: " + e.unsent.Error()
+		v.Remedy = "run it again; if this repeats, the operator should look at the supervisor's log and `proctor doctor`"
+		return
 	case e.deadline:
 		v.Status, v.ExitCode = audit.StatusTimeout, CodeTimeout
 		v.Reason = fmt.Sprintf("ended at its deadline of %s", e.limits.Timeout)
 		v.Remedy = "make the work smaller, or ask for more time with --timeout"
+		e.mention(v)
 		return
 	case e.canceled != nil:
 		v.Status, v.ExitCode = audit.StatusKilled, CodeKilled
 		v.Reason = "ended before it was done: " + e.canceled.Error()
+		e.mention(v)
 		return
 	case e.box != nil && errors.As(e.box.Err, &start):
 		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
@@ -113,15 +121,41 @@ func (e *ending) mention(v *audit.Verdict) {
 func (e *ending) exit() (code int, signal string, ok bool) {
 	switch {
 	case e.kernel != nil && e.kernel.Signal != "":
-		return 128 + int(unix.SignalNum(e.kernel.Signal)), e.kernel.Signal, true
+		return 128 + signalNumber(e.kernel.Signal), e.kernel.Signal, true
 	case e.kernel != nil:
 		return e.kernel.Code, "", true
 	case e.box != nil && e.box.Signal != 0:
-		return 128 + e.box.Signal, unix.SignalName(unix.Signal(e.box.Signal)), true
+		return 128 + e.box.Signal, signalName(e.box.Signal), true
 	case e.box != nil:
 		return e.box.Code, "", true
 	}
 	return 0, "", false
+}
+
+// realtime is SIGRTMIN as C libraries count: the kernel's first two are theirs.
+const realtime = 34
+
+func signalName(n int) string {
+	if name := unix.SignalName(unix.Signal(n)); name != "" {
+		return name
+	}
+	if n >= realtime {
+		return fmt.Sprintf("SIGRTMIN+%d", n-realtime)
+	}
+	return fmt.Sprintf("signal %d", n)
+}
+
+// signalNumber is the inverse of signalName, which the record's names follow, too.
+func signalNumber(name string) int {
+	if n := unix.SignalNum(name); n != 0 {
+		return int(n)
+	}
+	var n int
+	if _, err := fmt.Sscanf(name, "SIGRTMIN+%d", &n); err == nil {
+		return realtime + n
+	}
+	_, _ = fmt.Sscanf(name, "signal %d", &n)
+	return n
 }
 
 func size(n int64) string {

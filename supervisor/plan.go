@@ -22,11 +22,11 @@ type plan struct {
 // plan picks the image and the interpreter.
 func (s *Supervisor) plan(req *Request) (*plan, error) {
 	lock := s.currentLock()
+	if req.Language == "" {
+		return nil, refuse("say which with --lang, such as --lang python", "no language: the file's ending does not tell")
+	}
 	name := req.Image
 	if name == "" {
-		if req.Language == "" {
-			return nil, refuse("say which with --lang, such as --lang python", "no language: the file's ending does not tell")
-		}
 		var err error
 		if name, err = s.imageFor(lock, req.Language); err != nil {
 			return nil, err
@@ -60,6 +60,9 @@ func (s *Supervisor) imageFor(lock *images.Lock, language string) (string, error
 		for _, l := range img.Languages() {
 			known[l] = true
 		}
+	}
+	if len(known) == 0 {
+		return "", refuse("have the operator make one with `proctor images build`", "language %q: no image has an interpreter, as there is no image", language)
 	}
 	return "", refuse("choose one of these with --lang",
 		"language %q: no image has an interpreter for it, there is %s", language, strings.Join(slices.Sorted(maps.Keys(known)), ", "))

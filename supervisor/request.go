@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -55,14 +56,17 @@ func refuse(fix, format string, args ...any) error {
 	return &Refusal{What: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// What a request may hold at most. The numbers are far above what a model writes, and far
-// below what would hurt the supervisor.
+// MaxCode is the largest program that is taken, in bytes. Like the limits below it is far
+// above what a model writes, and far below what would hurt the supervisor.
+const MaxCode = 8 << 20
+
+// What else a request may hold at most.
 const (
-	maxCode   = 8 << 20
 	maxInputs = 250 // one message carries 253 descriptors: SCM_MAX_FD
 	maxArgs   = 4096
-	maxArgLen = 128 << 10 // MAX_ARG_STRLEN of Linux: execve(2) refuses longer ones
-	maxName   = 255       // NAME_MAX
+	maxArgLen = 128<<10 - 1 // MAX_ARG_STRLEN of Linux, which counts the NUL: execve(2) refuses longer ones
+	maxArgAll = 1 << 20     // execve(2) takes 2 MiB, environment and pointers among them
+	maxName   = 255         // NAME_MAX
 )
 
 // check refuses what is wrong with a request by itself.
@@ -70,8 +74,8 @@ func (r *Request) check() error {
 	if len(r.Code) == 0 {
 		return refuse("give the program in a file or on stdin", "empty code: there is nothing to run")
 	}
-	if len(r.Code) > maxCode {
-		return refuse("pass data with --input, not in the code", "code of %d bytes: at most %d", len(r.Code), maxCode)
+	if len(r.Code) > MaxCode {
+		return refuse("pass data with --input, not in the code", "code of %d bytes: at most %d", len(r.Code), MaxCode)
 	}
 	if err := checkName(r.Name); err != nil {
 		return refuse("rename the file", "code file name %q: %v", r.Name, err)
@@ -79,7 +83,11 @@ func (r *Request) check() error {
 	if len(r.Args) > maxArgs {
 		return refuse("pass them in an input file", "%d arguments: at most %d", len(r.Args), maxArgs)
 	}
+	all := 0
 	for _, a := range r.Args {
+		if all += len(a) + 1; all > maxArgAll {
+			return refuse("pass them in an input file", "arguments of more than %d bytes together: at most that many", maxArgAll)
+		}
 		if len(a) > maxArgLen || strings.IndexByte(a, 0) >= 0 {
 			return refuse("pass it in an input file", "argument of %d bytes beginning %.20q: at most %d bytes and no NUL", len(a), a, maxArgLen)
 		}
@@ -111,14 +119,14 @@ func checkName(name string) error {
 		return errors.New("is empty")
 	case name == "." || name == "..":
 		return errors.New("names a directory")
-	case path.Base(name) != name:
+	case strings.Contains(name, "/"):
 		return errors.New("contains a '/'")
 	case len(name) > maxName:
 		return fmt.Errorf("is longer than %d bytes", maxName)
 	case !utf8.ValidString(name):
 		return errors.New("is not UTF-8")
-	case audit.Text(name).Printable() != name && !strings.Contains(name, `\`):
-		return errors.New("contains a control character")
+	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }):
+		return errors.New("contains a control or format character")
 	}
 	return nil
 }
@@ -126,9 +134,16 @@ func checkName(name string) error {
 // fuseMagic is FUSE_SUPER_MAGIC of linux/magic.h.
 const fuseMagic = 0x65735546
 
+// kernelFiles are file systems whose files are what the kernel says when they are read.
+var kernelFiles = []int64{
+	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC,
+	unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.BPF_FS_MAGIC, unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC,
+}
+
 // checkInput takes a descriptor only if its holder was let read that very file: a regular
-// file opened for reading. An O_PATH descriptor proves no such right, and a FUSE file system
-// could stall the supervisor or change its mind.
+// file opened for reading. An O_PATH descriptor proves no such right; a FUSE file system
+// could stall the supervisor or change its mind; and what the kernel tells in a file it may
+// tell by who reads, which would be the supervisor.
 func checkInput(f *os.File) error {
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
 	if err != nil {
@@ -137,7 +152,7 @@ func checkInput(f *os.File) error {
 	if flags&unix.O_PATH != 0 {
 		return errors.New("was opened with O_PATH, which gives no right to read it")
 	}
-	if flags&unix.O_ACCMODE == unix.O_WRONLY {
+	if mode := flags & unix.O_ACCMODE; mode != unix.O_RDONLY && mode != unix.O_RDWR {
 		return errors.New("was not opened for reading")
 	}
 	var fs unix.Statfs_t
@@ -146,6 +161,9 @@ func checkInput(f *os.File) error {
 	}
 	if fs.Type == fuseMagic {
 		return errors.New("lies on a FUSE file system")
+	}
+	if slices.Contains(kernelFiles, int64(fs.Type)) {
+		return errors.New("is no file with content of its own, but the kernel's word (as /proc and /sys hold)")
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -159,6 +177,17 @@ func checkInput(f *os.File) error {
 	default:
 		return fmt.Errorf("is %s", kindName(st.Mode))
 	}
+}
+
+// Validate says what is wrong with the limits that an operator configured.
+func (r LimitRange) Validate() error {
+	if err := r.Default.Validate(); err != nil {
+		return fmt.Errorf("default limits: %w", err)
+	}
+	if _, err := (LimitRequest{}).within(r.Default, r.Ceiling); err != nil {
+		return fmt.Errorf("default limits: %w", err)
+	}
+	return nil
 }
 
 // within applies a request to the configured defaults and refuses what passes a ceiling.
@@ -186,13 +215,13 @@ func (l LimitRequest) within(limits, ceiling box.Limits) (box.Limits, error) {
 	case limits.Timeout > ceiling.Timeout:
 		return limits, refuse(fix, "timeout %s: the ceiling is %s", limits.Timeout, ceiling.Timeout)
 	case limits.Memory > ceiling.Memory:
-		return limits, refuse(fix, "memory %d bytes: the ceiling is %d", limits.Memory, ceiling.Memory)
+		return limits, refuse(fix, "memory %s: the ceiling is %s", size(limits.Memory), size(ceiling.Memory))
 	case limits.CPUs > ceiling.CPUs:
 		return limits, refuse(fix, "cpus %g: the ceiling is %g", limits.CPUs, ceiling.CPUs)
 	case limits.Processes > ceiling.Processes:
 		return limits, refuse(fix, "pids %d: the ceiling is %d", limits.Processes, ceiling.Processes)
 	case limits.ScratchBytes > ceiling.ScratchBytes:
-		return limits, refuse(fix, "scratch %d bytes: the ceiling is %d", limits.ScratchBytes, ceiling.ScratchBytes)
+		return limits, refuse(fix, "scratch %s: the ceiling is %s", size(limits.ScratchBytes), size(ceiling.ScratchBytes))
 	}
 	return limits, nil
 }

@@ -45,19 +45,17 @@ func (s *Supervisor) Run(ctx context.Context, req *Request, obs Observer) (*audi
 	if err != nil {
 		return nil, err
 	}
-	ctx, done, err := s.admit(ctx)
-	if err != nil {
+	id := uuid.Must(uuid.NewV7()).String()
+	ctx, cancel := context.WithCancelCause(ctx)
+	if err := s.admit(id, cancel); err != nil {
+		cancel(nil)
 		return nil, err
 	}
-
-	id := uuid.Must(uuid.NewV7()).String()
 	r := &run{
 		supervisor: s, id: id, req: req, plan: plan, limits: limits,
 		log: s.log.With("run", id), tally: newTally(),
 	}
-	r.onRelease("leave the supervisor", func(context.Context) error { done(); return nil })
-	ctx, cancel := context.WithCancelCause(ctx)
-	s.register(id, cancel)
+	r.onRelease("leave the supervisor", func(context.Context) error { s.runs.Done(); return nil })
 	r.onRelease("forget the run", func(context.Context) error { s.forget(id); cancel(nil); return nil })
 	defer r.passing.Wait() // last: a slow observer keeps no box
 	defer s.release(r)
@@ -88,6 +86,7 @@ type run struct {
 
 	record  *audit.Record
 	journal *audit.Journal
+	noted   uint64 // events of the kernel's in the journal
 	box     box.Box
 	watch   *bpf.Watch
 	tally   *tally
@@ -109,8 +108,14 @@ func (r *run) onRelease(what string, f func(context.Context) error) {
 // do runs the request, whose record exists, and returns its verdict.
 func (r *run) do(ctx context.Context, obs Observer) *audit.Verdict {
 	v := &audit.Verdict{Run: r.id, Image: audit.ImageRef{Name: r.plan.name, Digest: r.plan.digest}}
-	for _, step := range []func(context.Context) error{r.openJournal, r.prepare, r.attach} {
-		if err := step(ctx); err != nil {
+	for _, step := range []struct {
+		name string
+		f    func(context.Context) error
+	}{{"journal", r.openJournal}, {"prepare", r.prepare}, {"attach", r.attach}} {
+		began := time.Now()
+		err := step.f(ctx)
+		r.log.Debug("phase", "name", step.name, "took", time.Since(began))
+		if err != nil {
 			r.failed(ctx, v, err)
 			r.seal(v)
 			return v
@@ -243,14 +248,11 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	err = r.box.Go(ctx, box.Program{Argv: r.plan.argv, Env: r.plan.env, Dir: "/scratch", Stdio: streams.inside})
 	streams.closeInside()
 	streams.follow(obs, &r.passing)
-	exited := r.box.Exited()
 	if err != nil {
-		e.box = &box.Exit{Err: err}
-		exited = nil
-		e.blind = err
+		e.unsent = err
 	} else {
 		select {
-		case exit, ok := <-exited:
+		case exit, ok := <-r.box.Exited():
 			if ok {
 				e.box = &exit
 			}
@@ -290,7 +292,7 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	if err != nil {
 		r.log.Warn("usage not known", "error", err)
 	}
-	outputs, err := collectOutputs(r.box.Outputs(), r.record.Path("outputs"), defaultCollect)
+	outputs, err := collectOutputs(r.box.Outputs(), r.record.Path("outputs"), collectFrom(r.limits))
 	if err != nil {
 		r.log.Error("outputs not collected", "error", err)
 		e.blind = errors.Join(e.blind, err)
@@ -334,7 +336,11 @@ func (r *run) take(events []audit.Event) error {
 	for i := range events {
 		r.tally.add(&events[i])
 	}
-	return r.write(events)
+	if err := r.write(events); err != nil {
+		return err
+	}
+	r.noted += uint64(len(events))
+	return nil
 }
 
 // seal closes the record. After it, nothing of the run is written but its verdict.
@@ -348,7 +354,7 @@ func (r *run) seal(v *audit.Verdict) {
 			r.log.Error("the kernel's counts are not known", "error", err)
 		}
 		v.Audit.Counts = counts
-		v.Audit.Complete = err == nil && counts.Lost == 0
+		v.Audit.Complete = err == nil && counts.Lost == 0 && r.noted == counts.Events
 	}
 	end := audit.Event{Run: r.id, Time: time.Now().UTC(), Kind: audit.KindEnd, End: &audit.End{
 		Status: string(v.Status), Reason: v.Reason, Counts: v.Audit.Counts,

@@ -85,7 +85,7 @@ func (t *tally) egress() audit.Egress {
 			l = append(l, audit.Destination{Address: d.address, Port: d.port, Protocol: d.protocol, Count: n, Rule: d.rule})
 		}
 		slices.SortFunc(l, func(a, b audit.Destination) int {
-			return cmp.Or(cmp.Compare(b.Count, a.Count), a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
+			return cmp.Or(cmp.Compare(b.Count, a.Count), a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Rule, b.Rule))
 		})
 		return l
 	}

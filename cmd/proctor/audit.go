@@ -66,7 +66,14 @@ func auditList(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	runs, err := client(c).Runs(c.Context, c.Int("limit"))
+	if n := c.Int("limit"); n < 1 {
+		return usagef("--limit %d: write a positive number", n)
+	}
+	cl, err := client(c)
+	if err != nil {
+		return err
+	}
+	runs, err := cl.Runs(c.Context, c.Int("limit"))
 	if err != nil {
 		return err
 	}
@@ -105,7 +112,11 @@ func auditShow(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return usagef("name one run: see `proctor audit list`")
 	}
-	cl, id := client(c), c.Args().First()
+	cl, err := client(c)
+	if err != nil {
+		return err
+	}
+	id := c.Args().First()
 	if c.Bool("code") {
 		return cl.Code(c.Context, id, programOutput(os.Stdout))
 	}
@@ -136,7 +147,7 @@ func auditShow(c *cli.Context) error {
 		return err
 	}
 	if v := info.Verdict; v != nil {
-		fmt.Printf("\nverdict  %s, exit code %d: %s\n", v.Status, v.ExitCode, printable(v.Reason))
+		fmt.Printf("\nverdict  %s, exit code %d: %s\n", v.Status, v.ExitCode, oneLine(v.Reason))
 		for _, o := range v.Outputs {
 			fmt.Printf("output   %s, %d bytes, sha256 %s\n", o.Name.Printable(), o.Bytes, o.SHA256)
 		}
@@ -153,6 +164,10 @@ func auditTail(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	cl, err := client(c)
+	if err != nil {
+		return err
+	}
 	enc := json.NewEncoder(os.Stdout)
 	enc.SetEscapeHTML(false)
 	started := func() {
@@ -160,7 +175,7 @@ func auditTail(c *cli.Context) error {
 			fmt.Fprintln(os.Stderr, "proctor: following all runs, Ctrl-C ends it")
 		}
 	}
-	err = client(c).Tail(c.Context, started, func(e audit.Event) error {
+	err = cl.Tail(c.Context, started, func(e audit.Event) error {
 		if asJSON {
 			return enc.Encode(e)
 		}

@@ -54,7 +54,11 @@ func imagesList(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := client(c).Images(c.Context)
+	cl, err := client(c)
+	if err != nil {
+		return err
+	}
+	list, err := cl.Images(c.Context)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,10 @@ var killCommand = &cli.Command{
 		if c.NArg() != 1 {
 			return usagef("name one run: `proctor status` lists those going on")
 		}
-		return client(c).Kill(c.Context, c.Args().First())
+		cl, err := client(c)
+		if err != nil {
+			return err
+		}
+		return cl.Kill(c.Context, c.Args().First())
 	},
 }

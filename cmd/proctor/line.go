@@ -51,7 +51,7 @@ func line(e *audit.Event, withRun bool) string {
 	case e.Start != nil:
 		fmt.Fprintf(&b, " %s in %s", printable(e.Start.Code.Name), e.Start.Image.Name)
 	case e.End != nil:
-		fmt.Fprintf(&b, " %s: %s; events=%d lost=%d", e.End.Status, printable(e.End.Reason), e.End.Events, e.End.Lost)
+		fmt.Fprintf(&b, " %s: %s; events=%d lost=%d", e.End.Status, oneLine(e.End.Reason), e.End.Events, e.End.Lost)
 	case e.Gap != nil:
 		fmt.Fprintf(&b, " %d events not shown: this reader was too slow, the records have them", e.Gap.Events)
 	}

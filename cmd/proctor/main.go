@@ -11,8 +11,6 @@ import (
 	"syscall"
 
 	"github.com/urfave/cli/v2"
-
-	"proctor/api"
 )
 
 // version is set when it is built.
@@ -39,11 +37,11 @@ func run(ctx context.Context, args []string) int {
 	var exit cli.ExitCoder
 	if errors.As(err, &exit) {
 		if exit.Error() != "" {
-			fmt.Fprintln(os.Stderr, "proctor:", printable(exit.Error()))
+			fmt.Fprintln(os.Stderr, "proctor:", oneLine(exit.Error()))
 		}
 		return exit.ExitCode()
 	}
-	fmt.Fprintln(os.Stderr, "proctor:", printable(err.Error()))
+	fmt.Fprintln(os.Stderr, "proctor:", oneLine(err.Error()))
 	return codeFailed
 }
 
@@ -73,39 +71,4 @@ func New() *cli.App {
 			serveCommand, statusCommand, doctorCommand, completionCommand, manCommand,
 		},
 	}
-}
-
-var socketFlag = &cli.StringFlag{
-	Name: "socket", EnvVars: []string{"PROCTOR_SOCKET"}, Value: api.DefaultSocket,
-	Usage: "the supervisor's socket, `PATH`", TakesFile: true,
-}
-
-// client calls the supervisor that --socket names, wherever on the line it stands.
-func client(c *cli.Context) *api.Client {
-	for _, ctx := range c.Lineage() {
-		if ctx.Command != nil && ctx.IsSet("socket") {
-			return &api.Client{Socket: ctx.String("socket")}
-		}
-	}
-	return &api.Client{Socket: c.String("socket")}
-}
-
-func usagef(format string, args ...any) error {
-	return cli.Exit(fmt.Sprintf(format, args...), codeUsage)
-}
-
-func usageError(c *cli.Context, err error, _ bool) error {
-	name := c.App.HelpName
-	if c.Command != nil && c.Command.HelpName != "" {
-		name = c.Command.HelpName
-	}
-	return usagef("%v: see `%s --help`", err, name)
-}
-
-// noArgs refuses what a command does not take.
-func noArgs(c *cli.Context) error {
-	if c.Args().Present() {
-		return usagef("%s takes no arguments, got %q: see `%[1]s --help`", c.Command.HelpName, c.Args().First())
-	}
-	return nil
 }

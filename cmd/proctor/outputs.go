@@ -10,6 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"proctor/api"
 	"proctor/audit"
@@ -20,20 +24,44 @@ import (
 type outputDir struct {
 	dir  string
 	root *os.Root
+	made []string // directories that were not there, outermost first
 }
 
+// openOutputDir makes dir where it is not there, and refuses one that cannot be written to,
+// before anything runs. The caller closes it.
 func openOutputDir(dir string) (*outputDir, error) {
+	o := &outputDir{dir: dir}
+	fail := func(err error) (*outputDir, error) {
+		o.abandon()
+		return nil, fmt.Errorf("output directory %q: %w: name one that you can write to", dir, cause(err))
+	}
+	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
+		if _, err := os.Lstat(d); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		o.made = slices.Insert(o.made, 0, d)
+	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("output directory: %w: name one that you can write to", err)
+		return fail(err)
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, fmt.Errorf("output directory: %w", err)
+	if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		return fail(err)
 	}
-	return &outputDir{dir: dir, root: root}, nil
+	var err error
+	if o.root, err = os.OpenRoot(dir); err != nil {
+		return fail(err)
+	}
+	return o, nil
 }
 
 func (o *outputDir) close() { o.root.Close() }
+
+// abandon removes the directories that were made for a run that did not take place.
+func (o *outputDir) abandon() {
+	for _, d := range slices.Backward(o.made) {
+		_ = os.Remove(d) // what is not empty is somebody's
+	}
+}
 
 // fetch writes every output. What cannot be written is named, and the others still are.
 func (o *outputDir) fetch(ctx context.Context, c *api.Client, v *audit.Verdict) error {

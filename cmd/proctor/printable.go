@@ -3,13 +3,24 @@ package main
 import (
 	"io"
 	"os"
+	"strings"
 	"unicode/utf8"
 
 	"proctor/audit"
 )
 
-// printable makes one safe line of a message, which may quote what the code chose.
+// printable makes a name that the code chose safe to show, so that it can be read back.
 func printable(s string) string { return audit.Text(s).Printable() }
+
+// oneLine makes a message safe to show. Unlike printable it leaves backslashes alone: what
+// the message quotes has them already.
+func oneLine(s string) string {
+	parts := strings.Split(s, `\`)
+	for i := range parts {
+		parts[i] = printable(parts[i])
+	}
+	return strings.Join(parts, `\`)
+}
 
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()

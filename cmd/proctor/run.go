@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,12 +45,12 @@ it, 137 when it was killed or ran out of memory, 2 for a wrong command line.
 		&cli.BoolFlag{Name: "json", Usage: "print the verdict as JSON, with the program's output in it, and nothing else"},
 		&cli.StringFlag{Name: "lang", Aliases: []string{"l"}, Usage: "the program's `LANGUAGE`; default: by the file's ending"},
 		&cli.StringFlag{Name: "image", Usage: "`NAME` of the image to run in; default: the configured one for the language"},
-		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "show the file at /inputs/NAME, read-only: `PATH[:NAME]`; may be given again"},
+		&cli.GenericFlag{Name: "input", Aliases: []string{"i"}, Value: &textList{}, Usage: "show the file at /inputs/NAME, read-only: `PATH[:NAME]`; may be given again"},
 		&cli.StringFlag{Name: "output-dir", Aliases: []string{"o"}, Usage: "put what the program leaves in /outputs into `DIR`; files that exist are not replaced"},
-		&cli.DurationFlag{Name: "timeout", Usage: "end it after `DURATION` such as 30s"},
+		&cli.StringFlag{Name: "timeout", Usage: "end it after `DURATION` such as 30s"},
 		&cli.StringFlag{Name: "memory", Usage: "let it use at most `SIZE` such as 512M"},
-		&cli.Float64Flag{Name: "cpus", Usage: "let it use at most `NUMBER` processors, such as 1.5"},
-		&cli.Int64Flag{Name: "pids", Usage: "let it have at most `NUMBER` processes and threads"},
+		&cli.StringFlag{Name: "cpus", Usage: "let it use at most `NUMBER` processors, such as 1.5"},
+		&cli.StringFlag{Name: "pids", Usage: "let it have at most `NUMBER` processes and threads"},
 		&cli.StringFlag{Name: "scratch", Usage: "let it write at most `SIZE` such as 1G in /scratch, /tmp and /outputs together"},
 	},
 }
@@ -61,7 +64,7 @@ var languages = map[string]string{
 func runAction(c *cli.Context) error {
 	req, err := runRequest(c)
 	if err != nil {
-		return err
+		return notRun(c, err)
 	}
 	files, err := openInputs(c, req)
 	defer func() {
@@ -70,12 +73,16 @@ func runAction(c *cli.Context) error {
 		}
 	}()
 	if err != nil {
+		return notRun(c, err)
+	}
+	cl, err := client(c)
+	if err != nil {
 		return err
 	}
 	var out *outputDir
 	if dir := c.String("output-dir"); dir != "" {
 		if out, err = openOutputDir(dir); err != nil {
-			return err
+			return notRun(c, err)
 		}
 		defer out.close()
 	}
@@ -92,15 +99,18 @@ func runAction(c *cli.Context) error {
 		h.Stdout = func(p []byte) error { _, err := stdout.Write(p); return err }
 		h.Stderr = func(p []byte) error { _, err := stderr.Write(p); return err }
 	}
-	v, err := client(c).Run(c.Context, req, files, h)
+	v, err := cl.Run(c.Context, req, files, h)
+	if err != nil && out != nil {
+		out.abandon()
+	}
 	if errors.Is(err, context.Canceled) {
 		return cli.Exit("interrupted: the run was ended", 130)
 	}
 	if err != nil {
-		return notRun(err, asJSON)
+		return notRun(c, err)
 	}
 	if out != nil {
-		err = out.fetch(c.Context, client(c), v)
+		err = out.fetch(c.Context, cl, v)
 	}
 	if asJSON {
 		if perr := printJSON(v); perr != nil {
@@ -118,11 +128,12 @@ func runAction(c *cli.Context) error {
 
 // notRun reports a run that did not take place; an agent that asked for JSON gets a verdict
 // all the same.
-func notRun(err error, asJSON bool) error {
-	var e *api.Error
-	if !asJSON {
+func notRun(c *cli.Context, err error) error {
+	var usage cli.ExitCoder
+	if !c.Bool("json") || errors.As(err, &usage) {
 		return err
 	}
+	var e *api.Error
 	v := &audit.Verdict{Status: audit.StatusError, ExitCode: codeFailed, Reason: err.Error()}
 	if errors.As(err, &e) {
 		v.Reason, v.Remedy = e.Message, e.Fix
@@ -154,6 +165,9 @@ func runRequest(c *cli.Context) (*api.RunRequest, error) {
 		}
 		rest = rest[1:]
 	}
+	if err := noEmpty(c, "lang", "image", "output-dir"); err != nil {
+		return nil, err
+	}
 	req := &api.RunRequest{Image: c.String("image"), Language: c.String("lang")}
 	for _, a := range rest {
 		req.Args = append(req.Args, audit.Text(a))
@@ -168,7 +182,7 @@ func runRequest(c *cli.Context) (*api.RunRequest, error) {
 			return nil, usagef("code from stdin: say what it is with --lang, such as --lang python")
 		}
 		req.Name = "main" + ending(req.Language)
-		req.Code, err = io.ReadAll(os.Stdin)
+		req.Code, err = readStdin(c.Context)
 	} else {
 		if req.Language == "" {
 			if req.Language = languages[strings.ToLower(filepath.Ext(file))]; req.Language == "" {
@@ -179,10 +193,13 @@ func runRequest(c *cli.Context) (*api.RunRequest, error) {
 		req.Code, err = readFile(file)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("code: %w", err)
+		return nil, fmt.Errorf("code %w", err)
 	}
-	if len(req.Code) == 0 {
-		return nil, fmt.Errorf("code %q: is empty: there is nothing to run", file)
+	switch {
+	case len(req.Code) == 0:
+		return nil, fmt.Errorf("code %q: is empty: there must be a program in it", file)
+	case len(req.Code) > supervisor.MaxCode:
+		return nil, fmt.Errorf("code %q: has more than %d MiB: pass data with --input, not in the code", file, supervisor.MaxCode>>20)
 	}
 	return req, nil
 }
@@ -201,37 +218,55 @@ func ending(language string) string {
 	return slices.Min(endings)
 }
 
+// runLimits reads the flags that lower or raise limits. Whether they are within what the
+// operator allows is the supervisor's to say.
 func runLimits(c *cli.Context, l *supervisor.LimitRequest) error {
 	for _, f := range []struct {
 		name string
-		into *int64
-	}{{"memory", &l.Memory}, {"scratch", &l.ScratchBytes}} {
-		if !c.IsSet(f.name) {
-			continue
+		rule string
+		read func(text string) bool // says whether it is sensible
+	}{
+		{"timeout", "a positive duration such as 30s or 5m", func(text string) (ok bool) {
+			d, err := time.ParseDuration(text)
+			l.Timeout = d
+			return err == nil && d > 0
+		}},
+		{"memory", "a positive size such as 512M or 2G", readSize(&l.Memory)},
+		{"cpus", "a positive number such as 0.5 or 2", func(text string) (ok bool) {
+			n, err := strconv.ParseFloat(text, 64)
+			l.CPUs = n
+			return err == nil && n > 0 && !math.IsInf(n, 0)
+		}},
+		{"pids", "a positive whole number such as 64", func(text string) (ok bool) {
+			n, err := strconv.ParseInt(text, 10, 64)
+			l.Processes = n
+			return err == nil && n > 0
+		}},
+		{"scratch", "a positive size such as 512M or 2G", readSize(&l.ScratchBytes)},
+	} {
+		if c.IsSet(f.name) && !f.read(c.String(f.name)) {
+			return usagef("--%s %q: write %s", f.name, c.String(f.name), f.rule)
 		}
-		n, err := units.RAMInBytes(c.String(f.name))
-		if err != nil || n <= 0 {
-			return usagef("--%s %q: write a positive size such as 512M or 2G", f.name, c.String(f.name))
-		}
-		*f.into = n
-	}
-	if l.Timeout = c.Duration("timeout"); c.IsSet("timeout") && l.Timeout <= 0 {
-		return usagef("--timeout %s: write a positive duration such as 30s or 5m", l.Timeout)
-	}
-	if l.CPUs = c.Float64("cpus"); c.IsSet("cpus") && !(l.CPUs > 0) {
-		return usagef("--cpus %g: write a positive number such as 0.5 or 2", l.CPUs)
-	}
-	if l.Processes = c.Int64("pids"); c.IsSet("pids") && l.Processes <= 0 {
-		return usagef("--pids %d: write a positive number", l.Processes)
 	}
 	return nil
+}
+
+func readSize(into *int64) func(text string) bool {
+	return func(text string) bool {
+		n, err := units.RAMInBytes(text)
+		*into = n
+		return err == nil && n > 0
+	}
 }
 
 // openRegular opens a file only if it is a regular one; nothing else may block or act.
 func openRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if errors.Is(err, unix.ENXIO) { // a socket, or a device that is not there
+		return nil, fmt.Errorf("%q: is not a regular file: name one", path)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: name a file that you can read", err)
+		return nil, fmt.Errorf("%q: %w: name a file that you can read", path, cause(err))
 	}
 	info, err := f.Stat()
 	switch {
@@ -247,19 +282,50 @@ func openRegular(path string) (*os.File, error) {
 	return nil, err
 }
 
+// cause is what went wrong, without the call and the path, which the caller knows better.
+func cause(err error) error {
+	var e *fs.PathError
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
 func readFile(path string) ([]byte, error) {
 	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(f)
+	return readCode(f)
+}
+
+// readCode reads no more than is needed to know that it is too much.
+func readCode(r io.Reader) ([]byte, error) {
+	return io.ReadAll(io.LimitReader(r, supervisor.MaxCode+1))
+}
+
+// readStdin can be interrupted, which a read from a terminal or a pipe by itself cannot.
+func readStdin(ctx context.Context) ([]byte, error) {
+	var code []byte
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		code, err = readCode(os.Stdin)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return code, err
+	case <-ctx.Done():
+		return nil, cli.Exit("interrupted: nothing was run", 130)
+	}
 }
 
 // openInputs opens what --input names; the caller closes what is returned, also on error.
 func openInputs(c *cli.Context, req *api.RunRequest) ([]*os.File, error) {
 	var files []*os.File
-	for _, value := range c.StringSlice("input") {
+	for _, value := range c.Generic("input").(*textList).values {
 		path, name := splitInput(value)
 		f, err := openRegular(path)
 		if err != nil {
@@ -315,5 +381,5 @@ func summary(v *audit.Verdict, took time.Duration, out *outputDir) string {
 	if v.Audit.Lost > 0 {
 		fmt.Fprintf(&b, "; the record is incomplete, %d events are lost", v.Audit.Lost)
 	}
-	return printable(b.String())
+	return oneLine(b.String())
 }

@@ -50,11 +50,12 @@ func serveConfig(c *cli.Context) (*config.Config, error) {
 			*into = c.String(name)
 		}
 	}
-	for _, ctx := range c.Lineage() {
-		if ctx.Command != nil && ctx.IsSet("socket") {
-			cfg.Socket = ctx.String("socket")
-			break
-		}
+	socket, given, err := socketPath(c)
+	if err != nil {
+		return nil, err
+	}
+	if given {
+		cfg.Socket = socket
 	}
 	return cfg, cfg.Complete()
 }
@@ -88,6 +89,10 @@ func serveAction(c *cli.Context) (err error) {
 	}
 	cfg, err := serveConfig(c)
 	if err != nil {
+		return err
+	}
+	// Before anything that takes its time.
+	if err := api.Vacant(cfg.Socket); err != nil {
 		return err
 	}
 	started := time.Now()

@@ -22,7 +22,11 @@ var statusCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
-		st, err := client(c).Status(c.Context)
+		cl, err := client(c)
+		if err != nil {
+			return err
+		}
+		st, err := cl.Status(c.Context)
 		if err != nil {
 			return err
 		}

@@ -76,13 +76,13 @@ func (l Limits) Validate() error {
 	case l.Timeout <= 0:
 		return fmt.Errorf("timeout %s: must be positive", l.Timeout)
 	case l.Memory < MinMemory:
-		return fmt.Errorf("memory %d bytes: must be at least %d (a program cannot start in less)", l.Memory, MinMemory)
+		return fmt.Errorf("memory %d bytes: must be at least %d MiB (a program cannot start in less)", l.Memory, MinMemory>>20)
 	case !(l.CPUs >= MinCPUs):
 		return fmt.Errorf("cpus %g: must be at least %g", l.CPUs, MinCPUs)
 	case l.Processes < MinProcesses:
 		return fmt.Errorf("pids %d: must be at least %d (one is the box's init)", l.Processes, MinProcesses)
 	case l.ScratchBytes < MinScratchBytes:
-		return fmt.Errorf("scratch %d bytes: must be at least %d", l.ScratchBytes, MinScratchBytes)
+		return fmt.Errorf("scratch %d bytes: must be at least %d MiB", l.ScratchBytes, MinScratchBytes>>20)
 	case l.ScratchInodes < MinScratchInodes:
 		return fmt.Errorf("scratch inodes %d: must be at least %d", l.ScratchInodes, MinScratchInodes)
 	case l.OutputBytes <= 0:

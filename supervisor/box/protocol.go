@@ -171,10 +171,13 @@ func (c *Control) Wait(started func(pid int)) (Exit, error) {
 				return Exit{Err: failed}, nil
 			}
 			ws := syscall.WaitStatus(r.Value)
-			if ws.Signaled() {
+			switch {
+			case ws.Signaled():
 				return Exit{Signal: int(ws.Signal())}, nil
+			case ws.Exited():
+				return Exit{Code: ws.ExitStatus()}, nil
 			}
-			return Exit{Code: ws.ExitStatus()}, nil
+			return Exit{}, fmt.Errorf("box init: status %#x is no end", r.Value)
 		default:
 			return Exit{}, fmt.Errorf("box init: unknown report %d", r.Kind)
 		}

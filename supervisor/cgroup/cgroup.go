@@ -7,8 +7,6 @@
 package cgroup
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,27 +41,33 @@ func Detect() (Host, error) {
 
 func parseMounts(data []byte) Host {
 	h := Host{legacy: map[string]string{}}
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
+	for line := range strings.Lines(string(data)) {
 		// proc(5): optional fields end at " - ", then type, source, super options.
-		mount, super, ok := strings.Cut(lines.Text(), " - ")
+		mount, super, ok := strings.Cut(line, " - ")
 		left, right := strings.Fields(mount), strings.Fields(super)
 		if !ok || len(left) < 5 || len(right) < 3 || left[3] != "/" {
-			continue
+			continue // a part of a hierarchy does not hold every group
 		}
+		point := unescape.Replace(left[4])
 		switch right[0] {
 		case "cgroup2":
 			if h.unified == "" {
-				h.unified = left[4]
+				h.unified = point
 			}
 		case "cgroup":
 			for option := range strings.SplitSeq(right[2], ",") {
-				h.legacy[option] = left[4]
+				// Where one is mounted again elsewhere, the first is the host's usual place.
+				if _, known := h.legacy[option]; !known {
+					h.legacy[option] = point
+				}
 			}
 		}
 	}
 	return h
 }
+
+// unescape undoes what the kernel does to the bytes that separate fields.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // Unified is the directory of group in the v2 hierarchy.
 func (h Host) Unified(group string) string { return filepath.Join(h.unified, group) }

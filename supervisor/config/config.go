@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/docker/go-units"
 	"github.com/goccy/go-yaml"
 
 	"proctor/supervisor"
@@ -53,12 +52,12 @@ type Limits struct {
 type LimitSet struct {
 	Timeout       Duration `yaml:"timeout"`
 	Memory        Size     `yaml:"memory"`
-	CPUs          float64  `yaml:"cpus"`
-	PIDs          int64    `yaml:"pids"`
+	CPUs          CPUs     `yaml:"cpus"`
+	PIDs          Count    `yaml:"pids"`
 	Scratch       Size     `yaml:"scratch"`
-	ScratchInodes int64    `yaml:"scratch_inodes"`
+	ScratchInodes Count    `yaml:"scratch_inodes"`
 	Output        Size     `yaml:"output"`
-	OpenFiles     int64    `yaml:"open_files"`
+	OpenFiles     Count    `yaml:"open_files"`
 }
 
 var builtinDefault = LimitSet{
@@ -67,35 +66,9 @@ var builtinDefault = LimitSet{
 }
 
 var builtinCeiling = LimitSet{
-	Timeout: Duration(time.Hour), Memory: 16 << 30, CPUs: float64(runtime.NumCPU()), PIDs: 4096,
+	Timeout: Duration(time.Hour), Memory: 16 << 30, CPUs: CPUs(runtime.NumCPU()), PIDs: 4096,
 	Scratch: 8 << 30, ScratchInodes: 1 << 20, Output: 64 << 20, OpenFiles: 65_536,
 }
-
-// Duration is written as Go does, such as 90s or 1h30m.
-type Duration time.Duration
-
-func (d *Duration) UnmarshalYAML(data []byte) error {
-	v, err := time.ParseDuration(unquote(data))
-	if err != nil || v <= 0 {
-		return fmt.Errorf("%s: write a positive duration such as 30s or 5m", data)
-	}
-	*d = Duration(v)
-	return nil
-}
-
-// Size is a number of bytes, written as docker does, such as 512M or 2G (powers of 1024).
-type Size int64
-
-func (s *Size) UnmarshalYAML(data []byte) error {
-	v, err := units.RAMInBytes(unquote(data))
-	if err != nil || v <= 0 {
-		return fmt.Errorf("%s: write a positive size such as 512M or 2G", data)
-	}
-	*s = Size(v)
-	return nil
-}
-
-func unquote(data []byte) string { return string(bytes.Trim(data, `"'`)) }
 
 // Load reads file. Empty means the default one, which need not exist.
 func Load(file string) (*Config, error) {
@@ -118,11 +91,18 @@ func Load(file string) (*Config, error) {
 }
 
 func (c *Config) parse(data []byte) error {
-	err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(c)
+	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict())
+	err := dec.Decode(c)
 	if errors.Is(err, io.EOF) {
 		return nil // nothing in it
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if err := dec.Decode(&Config{}); !errors.Is(err, io.EOF) {
+		return errors.New("it holds a second document: only one is read, remove what follows the `---`")
+	}
+	return nil
 }
 
 var validCgroup = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*(/[a-zA-Z0-9][a-zA-Z0-9_.-]*)*$`)
@@ -131,13 +111,6 @@ var validCgroup = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*(/[a-zA-Z0-9][a
 func (c *Config) Complete() error {
 	setDefault(&c.StateDir, "/var/lib/proctor")
 	setDefault(&c.RunDir, "/run/proctor")
-	for _, p := range []*string{&c.StateDir, &c.RunDir} {
-		abs, err := filepath.Abs(*p)
-		if err != nil {
-			return fmt.Errorf("configuration: %w", err)
-		}
-		*p = abs
-	}
 	setDefault(&c.Socket, filepath.Join(c.RunDir, "proctor.sock"))
 	setDefault(&c.Images, filepath.Join(c.StateDir, "images"))
 	if c.LibDir == "" {
@@ -147,10 +120,18 @@ func (c *Config) Complete() error {
 		}
 		c.LibDir = filepath.Dir(exe)
 	}
+	// Relative ones are relative to where the supervisor was started, for all who are told.
+	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.Socket, &c.Images, &c.LibDir} {
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return fmt.Errorf("configuration: %w", err)
+		}
+		*p = abs
+	}
 	if c.Cgroup == "" {
 		c.Cgroup = "proctor"
 		if c.StateDir != "/var/lib/proctor" {
-			c.Cgroup = fmt.Sprintf("proctor-%x", sha256.Sum256([]byte(c.StateDir)))[:len("proctor-")+8]
+			c.Cgroup = "proctor-" + digest(c.StateDir, 8)
 		}
 	}
 	if !validCgroup.MatchString(c.Cgroup) {
@@ -200,9 +181,21 @@ func (l *LimitSet) complete(d LimitSet) {
 	}
 }
 
-// Namespace is the instance's in containerd: one for each parent cgroup.
+// validNamespace is what containerd takes, without the dots and underscores that it takes, too.
+var validNamespace = regexp.MustCompile(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
+
+// Namespace is the instance's in containerd: one for each parent cgroup, of the same name
+// where containerd takes that.
 func (c *Config) Namespace() string {
-	return regexp.MustCompile(`[^a-zA-Z0-9-]`).ReplaceAllString(c.Cgroup, "-")
+	if len(c.Cgroup) <= 64 && validNamespace.MatchString(c.Cgroup) {
+		return c.Cgroup
+	}
+	return "proctor-" + digest(c.Cgroup, 16)
+}
+
+// digest is n hexadecimal digits that follow from s.
+func digest(s string, n int) string {
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(s)))[:n]
 }
 
 // Range is the limits as the supervisor takes them.
@@ -212,7 +205,7 @@ func (l Limits) Range() supervisor.LimitRange {
 
 func (l LimitSet) box() box.Limits {
 	return box.Limits{
-		Timeout: time.Duration(l.Timeout), Memory: int64(l.Memory), CPUs: l.CPUs, Processes: l.PIDs,
-		ScratchBytes: int64(l.Scratch), ScratchInodes: l.ScratchInodes, OutputBytes: int64(l.Output), OpenFiles: l.OpenFiles,
+		Timeout: time.Duration(l.Timeout), Memory: int64(l.Memory), CPUs: float64(l.CPUs), Processes: int64(l.PIDs),
+		ScratchBytes: int64(l.Scratch), ScratchInodes: int64(l.ScratchInodes), OutputBytes: int64(l.Output), OpenFiles: int64(l.OpenFiles),
 	}
 }

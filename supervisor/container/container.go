@@ -72,18 +72,18 @@ func (b *containerBox) listen() error {
 	return os.Chmod(b.work.path("ctl", controlName), 0o666)
 }
 
-// startTimeout bounds how long init may take to say it is ready.
-const startTimeout = 10 * time.Second
+// startTimeout bounds the start of a box, until its init says that it is ready.
+const startTimeout = 30 * time.Second
 
 // Start implements box.Box.
 func (b *containerBox) Start(ctx context.Context) error {
-	if err := b.task.Start(b.runtime.namespaced(ctx)); err != nil {
+	// Also because a client of a containerd that is down waits for it.
+	ctx, cancel := context.WithTimeout(b.runtime.namespaced(ctx), startTimeout)
+	defer cancel()
+	if err := b.task.Start(ctx); err != nil {
 		return fmt.Errorf("start box: %w", err)
 	}
-	deadline := time.Now().Add(startTimeout)
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
+	deadline, _ := ctx.Deadline()
 	b.listener.SetDeadline(deadline)
 	conn, err := b.listener.AcceptUnix()
 	if err != nil {
@@ -152,6 +152,19 @@ func (b *containerBox) Usage() (box.Usage, error) {
 // Outputs implements box.Box.
 func (b *containerBox) Outputs() string { return b.work.path("outputs") }
 
+// find looks for what containerd has of the box where Create did not get to hold it: it was
+// broken off, or it was another supervisor's.
+func (b *containerBox) find(ctx context.Context) {
+	if b.container == nil {
+		// Not found is what is hoped for; any other error comes again at the removal.
+		b.container, _ = b.runtime.Client.LoadContainer(ctx, b.spec.ID)
+	}
+	if b.container != nil && b.task == nil {
+		// A task whose shim is gone is not found; its cgroup is killed either way.
+		b.task, _ = b.container.Task(ctx, nil)
+	}
+}
+
 // Destroy implements box.Box.
 func (b *containerBox) Destroy(ctx context.Context) error {
 	ctx = b.runtime.namespaced(ctx)
@@ -173,6 +186,7 @@ func (b *containerBox) Destroy(ctx context.Context) error {
 		b.listener.Close()
 		b.listener = nil
 	}
+	b.find(ctx)
 	if b.task != nil {
 		_, err := b.task.Delete(ctx, containerd.WithProcessKill)
 		step("delete task", err)

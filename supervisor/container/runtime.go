@@ -11,11 +11,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"sync"
+	"time"
 
 	"github.com/containerd/containerd/api/types/runc/options"
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/containerd/errdefs"
 
 	"proctor/supervisor/box"
 	"proctor/supervisor/cgroup"
@@ -54,6 +54,9 @@ func New(o Options) (*Runtime, error) {
 	return &Runtime{Options: o, ids: idRanges{used: map[uint32]bool{}}}, nil
 }
 
+// createTimeout bounds containerd's part in making a box.
+const createTimeout = 30 * time.Second
+
 const runtimeName = "io.containerd.runc.v2"
 
 var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
@@ -88,7 +91,10 @@ func (r *Runtime) Create(ctx context.Context, spec box.Spec) (_ box.Box, err err
 		return nil, err
 	}
 
-	ctx = r.namespaced(ctx)
+	// A call broken off may have been carried out or not: none is, however long the caller
+	// stays.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.namespaced(ctx)), createTimeout)
+	defer cancel()
 	image, err := r.Client.GetImage(ctx, spec.Image)
 	if err != nil {
 		return nil, fmt.Errorf("image %s: %w", spec.Image, err)
@@ -143,17 +149,6 @@ func (r *Runtime) Sweep(ctx context.Context) ([]string, error) {
 	for id := range found {
 		r.Logger.Info("sweeping what an earlier supervisor left", "run", id)
 		b := &containerBox{runtime: r, spec: box.Spec{ID: id}, work: &workspace{dir: r.boxDir(id)}}
-		if b.container, err = r.Client.LoadContainer(ctx, id); err != nil {
-			if !errdefs.IsNotFound(err) {
-				errs = append(errs, fmt.Errorf("sweep %s: %w", id, err))
-			}
-			b.container = nil
-		}
-		if b.container != nil {
-			if b.task, err = b.container.Task(ctx, nil); err != nil {
-				b.task = nil // gone, or its shim is; either way the cgroup is killed
-			}
-		}
 		if err := b.Destroy(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("sweep %s: %w", id, err))
 			continue

@@ -135,6 +135,7 @@ func mounts(w *workspace, initBinary string) []specs.Mount {
 		bind("/outputs", w.path("outputs")),
 		bind("/scratch", w.path("scratch")),
 		bind("/tmp", w.path("tmp")),
+		bind("/var/tmp", w.path("tmp")),
 		bind("/dev/shm", w.path("shm")),
 	}
 	for _, name := range []string{"hostname", "hosts", "resolv.conf", "machine-id"} {

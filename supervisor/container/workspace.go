@@ -79,7 +79,7 @@ func newWorkspace(dir string, limits box.Limits, idBase uint32, cpus int, resolv
 	for name, content := range map[string]string{
 		"etc/hostname":    "box\n",
 		"etc/hosts":       "127.0.0.1 localhost box\n::1 localhost box\n",
-		"etc/resolv.conf": fmt.Sprintf("nameserver %s\noptions timeout:2 attempts:1\n", resolver),
+		"etc/resolv.conf": fmt.Sprintf("nameserver %s\noptions timeout:1 attempts:1\n", resolver),
 		"etc/machine-id":  strings.Repeat("0", 32) + "\n",
 		// There is no sysfs; libraries that count processors there find the number that
 		// fits the box's limit.

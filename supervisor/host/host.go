@@ -49,6 +49,9 @@ func Start(ctx context.Context, c *config.Config, log *slog.Logger, progress ima
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the supervisor needs root: start it with sudo")
 	}
+	if err := c.Limits.Range().Validate(); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
 	for _, dir := range []string{c.StateDir, c.RunDir} {
 		// Passable for the root of a box's user namespace, which reaches its root file
 		// system through here; listable for nobody else.

@@ -100,7 +100,7 @@ static void receive(struct go *go, int stdio[3])
 		_exit(EXIT_SETUP);
 
 	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
+	if (!c || (msg.msg_flags & MSG_CTRUNC) || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
 	    c->cmsg_len != CMSG_LEN(3 * sizeof(int)))
 		fail(STEP_MESSAGE, EBADMSG);
 	memcpy(stdio, CMSG_DATA(c), 3 * sizeof(int));
@@ -135,8 +135,7 @@ static void affinity(const uint64_t cpus[CPU_WORDS])
 }
 
 /* In the child: becomes the program, or reports why not. */
-static void become(const int stdio[3], const char *cwd, char **argv, char **envp,
-		   const sigset_t *mask)
+static void become(const int stdio[3], const char *cwd, char **argv, char **envp)
 {
 	for (int i = 0; i < 3; i++)
 		if (dup2(stdio[i], i) < 0)
@@ -145,7 +144,12 @@ static void become(const int stdio[3], const char *cwd, char **argv, char **envp
 	syscall(SYS_close_range, 3u, ~0u, 4u /* CLOSE_RANGE_CLOEXEC */);
 	setsid();
 	umask(022);
-	sigprocmask(SIG_SETMASK, mask, NULL);
+	/* Whatever the supervisor was started with: nohup ignores SIGHUP, for one. */
+	for (int sig = 1; sig < _NSIG; sig++)
+		signal(sig, SIG_DFL);
+	sigset_t none;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (chdir(cwd) < 0)
 		fail(STEP_CHDIR, errno);
 	execve(argv[0], argv, envp);
@@ -173,11 +177,13 @@ int main(int argc, char **argv)
 	if (argc != 2 || (control = dial(argv[1])) < 0)
 		return EXIT_SETUP;
 
-	/* Blocked and read from a descriptor, so that no handler interrupts anything. */
-	sigset_t chld, before;
+	/* Ignored, as a parent may leave it, children would end without a status. Blocked and
+	 * read from a descriptor, no handler interrupts anything. */
+	signal(SIGCHLD, SIG_DFL);
+	sigset_t chld;
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);
-	sigprocmask(SIG_BLOCK, &chld, &before);
+	sigprocmask(SIG_BLOCK, &chld, NULL);
 	int signals = signalfd(-1, &chld, SFD_CLOEXEC);
 	if (signals < 0)
 		return EXIT_SETUP;
@@ -205,7 +211,7 @@ int main(int argc, char **argv)
 	if (program < 0)
 		fail(STEP_FORK, errno);
 	if (program == 0)
-		become(stdio, cwd, vector, envp, &before);
+		become(stdio, cwd, vector, envp);
 	report(REPORT_STARTED, 0, program);
 	/* The program's pipes are its own: the supervisor must see their end. */
 	for (int i = 0; i < 3; i++) {

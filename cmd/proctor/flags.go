@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"proctor/api"
+)
+
+const socketVariable = "PROCTOR_SOCKET"
+
+// socketFlag is read by socketPath alone: the library would let the environment win over a
+// flag that stands before the command.
+var socketFlag = &cli.StringFlag{
+	Name: "socket", DefaultText: "$" + socketVariable + ", or else " + api.DefaultSocket,
+	Usage: "the supervisor's socket, `PATH`", TakesFile: true,
+}
+
+// socketPath is what --socket says, wherever on the line it stands, or else the environment.
+func socketPath(c *cli.Context) (path string, given bool, err error) {
+	for _, ctx := range c.Lineage() {
+		if ctx.Command != nil && ctx.IsSet("socket") {
+			if path = ctx.String("socket"); path == "" {
+				return "", true, usagef("--socket \"\": is empty: name the socket's path")
+			}
+			return path, true, nil
+		}
+	}
+	if path = os.Getenv(socketVariable); path != "" {
+		return path, true, nil
+	}
+	return api.DefaultSocket, false, nil
+}
+
+// client calls the supervisor that the command line means.
+func client(c *cli.Context) (*api.Client, error) {
+	path, _, err := socketPath(c)
+	return &api.Client{Socket: path}, err
+}
+
+// textList is the values of a flag that may be given again, byte for byte. (The library's
+// own list splits at commas, trims, and replaces what is not UTF-8.)
+type textList struct{ values []string }
+
+// sameList is what a flag's other names are set to. No argument can hold a NUL.
+const sameList = "\x00"
+
+func (l *textList) Set(v string) error {
+	if v != sameList {
+		l.values = append(l.values, v)
+	}
+	return nil
+}
+
+func (l *textList) String() string { return strings.Join(l.values, ", ") }
+
+// Serialize is how the library copies a value to the flag's other names, which share it.
+func (l *textList) Serialize() string { return sameList }
+
+// noEmpty refuses a flag that was given as "", most often from a variable that is not set.
+func noEmpty(c *cli.Context, names ...string) error {
+	for _, name := range names {
+		if c.IsSet(name) && c.String(name) == "" {
+			return usagef("--%s \"\": is empty: give a value, or leave the flag out", name)
+		}
+	}
+	return nil
+}
+
+func usagef(format string, args ...any) error {
+	return cli.Exit(fmt.Sprintf(format, args...), codeUsage)
+}
+
+// The flag package's own messages, which show one dash.
+var (
+	flagUnknown = regexp.MustCompile(`(?s)^flag provided but not defined: -(.*)$`)
+	flagNoValue = regexp.MustCompile(`(?s)^flag needs an argument: -(.*)$`)
+	flagBad     = regexp.MustCompile(`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-(\S+): (.*)$`)
+)
+
+func flagMessage(m string) string {
+	dashed := func(name string) string {
+		if len(name) == 1 {
+			return "-" + name
+		}
+		return "--" + name
+	}
+	if s := flagUnknown.FindStringSubmatch(m); s != nil {
+		return fmt.Sprintf("flag %q is not known", dashed(s[1]))
+	}
+	if s := flagNoValue.FindStringSubmatch(m); s != nil {
+		return fmt.Sprintf("flag %s needs a value", dashed(s[1]))
+	}
+	if s := flagBad.FindStringSubmatch(m); s != nil {
+		return fmt.Sprintf("%s %s: %s", dashed(s[2]), s[1], s[3])
+	}
+	return m
+}
+
+func usageError(c *cli.Context, err error, _ bool) error {
+	name := c.App.HelpName
+	if c.Command != nil && c.Command.HelpName != "" {
+		name = c.Command.HelpName
+	}
+	return usagef("%s: see `%s --help`", flagMessage(err.Error()), name)
+}
+
+// noArgs refuses what a command does not take.
+func noArgs(c *cli.Context) error {
+	if c.Args().Present() {
+		return usagef("%s takes no arguments, got %q: see `%[1]s --help`", c.Command.HelpName, c.Args().First())
+	}
+	return nil
+}

@@ -1,0 +1,712 @@
+package box
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"proctor/testenv"
+)
+
+// actVariable names what this binary is to do instead of testing.
+const actVariable = "PROCTOR_BOX_ACT"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(actVariable) {
+	case "":
+		os.Exit(m.Run())
+	case "tell":
+		tell()
+	case "spoiled init":
+		spoiledInit()
+	}
+}
+
+// seen is what a program finds when it is started.
+type seen struct {
+	Argv, Env   []string
+	Dir         string
+	CPUs        []int
+	Session     int // as its own process number: 1 when it leads one
+	Status      map[string]string
+	Descriptors []string
+}
+
+// tell writes what it finds to stdout.
+func tell() {
+	s := seen{Argv: os.Args, Env: os.Environ(), Status: map[string]string{}}
+	s.Dir, _ = os.Getwd()
+	var set unix.CPUSet
+	_ = unix.SchedGetaffinity(0, &set)
+	for i := range 1024 {
+		if set.IsSet(i) {
+			s.CPUs = append(s.CPUs, i)
+		}
+	}
+	if sid, err := unix.Getsid(0); err == nil && sid == os.Getpid() {
+		s.Session = 1
+	}
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		if key, value, ok := strings.Cut(line, ":"); ok {
+			s.Status[key] = strings.TrimSpace(value)
+		}
+	}
+	entries, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		// The Go runtime's own, and the one that lists them.
+		to, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err == nil && !strings.HasPrefix(to, "anon_inode:") && !strings.HasPrefix(to, "/sys/fs/cgroup/") && !strings.HasSuffix(to, "/fd") {
+			s.Descriptors = append(s.Descriptors, e.Name()+" "+strings.SplitN(to, ":", 2)[0])
+		}
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(s)
+}
+
+// spoiledInit becomes init with what a careless parent would leave it.
+func spoiledInit() {
+	runtime.LockOSThread()
+	var mask unix.Sigset_t
+	mask.Val[0] = 1<<(unix.SIGUSR1-1) | 1<<(unix.SIGCHLD-1) | 1<<(unix.SIGTERM-1)
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &mask, nil); err != nil {
+		panic(err)
+	}
+	unix.Umask(0o777)
+	for _, fd := range []int{3, 4} {
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
+	}
+	// A Go program takes some signals back that it was started without; a shell does not.
+	script := []string{"/bin/sh", "-c", `trap "" HUP INT PIPE USR2 CHLD; exec "$@"`, "sh"}
+	panic(syscall.Exec(script[0], append(script, os.Args[1:]...), []string{"OF_INIT=1"}))
+}
+
+// initBinary compiles init; sanitized, a bug in it is a crash.
+func initBinary(t testing.TB, sanitized bool) string {
+	t.Helper()
+	cc := compiler(t)
+	flags := []string{"-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Werror"}
+	name := "init"
+	if sanitized {
+		flags, name = []string{"-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Wextra", "-Werror"}, "init-sanitized"
+	}
+	binary := filepath.Join(t.TempDir(), name)
+	if out, err := exec.Command(cc, append(flags, "-o", binary, "init/init.c")...).CombinedOutput(); err != nil {
+		t.Fatalf("compile init: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// An initProcess is init, outside of any box.
+type initProcess struct {
+	*Control
+	cmd  *exec.Cmd
+	conn *net.UnixConn
+}
+
+// startInit runs a command, which init is or becomes, with the socket's path added, until init is ready.
+func startInit(t testing.TB, cmd *exec.Cmd) *initProcess {
+	t.Helper()
+	path := filepath.Join(testenv.Dir(t), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Args = append(cmd.Args, path)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	l.SetDeadline(time.Now().Add(20 * time.Second))
+	conn, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	c, err := NewControl(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &initProcess{c, cmd, conn}
+}
+
+// pipes are the program's streams; ours are the other ends.
+func pipes(t testing.TB) (theirs [3]*os.File, stdin *os.File, stdout *os.File) {
+	t.Helper()
+	var err error
+	if theirs[0], stdin, err = os.Pipe(); err != nil {
+		t.Fatal(err)
+	}
+	if stdout, theirs[1], err = os.Pipe(); err != nil {
+		t.Fatal(err)
+	}
+	if theirs[2], err = os.OpenFile("/dev/null", os.O_WRONLY, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, f := range append(theirs[:], stdin, stdout) {
+			f.Close()
+		}
+	})
+	stdout.SetReadDeadline(time.Now().Add(20 * time.Second))
+	return theirs, stdin, stdout
+}
+
+// run lets init run a program to its end and returns what it wrote.
+func (p *initProcess) run(t testing.TB, program Program, cpus CPUSet) (Exit, string) {
+	t.Helper()
+	theirs, stdin, stdout := pipes(t)
+	program.Stdio = theirs
+	if err := p.Go(program, cpus); err != nil {
+		t.Fatal(err)
+	}
+	stdin.Close()
+	for _, f := range theirs {
+		f.Close()
+	}
+	out, err := io.ReadAll(stdout)
+	if err != nil {
+		t.Fatalf("stdout: %v", err)
+	}
+	started := 0
+	exit, err := p.Wait(func(pid int) { started = pid })
+	if err != nil {
+		t.Fatalf("init went without a word: %v", err)
+	}
+	if started <= 0 && exit.Err == nil {
+		t.Errorf("started as %d", started)
+	}
+	return exit, string(out)
+}
+
+// ended waits for init itself.
+func (p *initProcess) ended(t testing.TB) syscall.WaitStatus {
+	t.Helper()
+	timer := time.AfterFunc(20*time.Second, func() { p.cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = p.cmd.Wait()
+	return p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+func shell(script string, args ...string) Program {
+	return Program{Argv: append([]string{"/bin/sh", "-c", script, "sh"}, args...), Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/"}
+}
+
+func TestInitStartsProgram(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var host unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &host); err != nil {
+		t.Fatal(err)
+	}
+	var usable []int
+	for i := range 1024 {
+		if host.IsSet(i) {
+			usable = append(usable, i)
+		}
+	}
+	var one CPUSet
+	one.Set(usable[len(usable)-1])
+
+	open, err := os.Open("/etc/passwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	cmd := exec.Command(self, initBinary(t, false))
+	cmd.Env = []string{actVariable + "=spoiled init"}
+	cmd.ExtraFiles = []*os.File{open, open}
+	p := startInit(t, cmd)
+
+	long := strings.Repeat("x", 100_000)
+	argv := []string{self, "", "a b", "\xff\n", long}
+	env := []string{actVariable + "=tell", "EMPTY=", "ODD=\xfe\n=", "NOEQUALS", "LONG=" + long}
+	exit, out := p.run(t, Program{Argv: argv, Env: env, Dir: dir}, one)
+	if exit != (Exit{}) {
+		t.Fatalf("exit %+v, said %q", exit, out)
+	}
+	var got seen
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v: %q", err, out)
+	}
+	// JSON has no other bytes than text.
+	odd := strings.NewReplacer("\xff", "\ufffd", "\xfe", "\ufffd")
+	for i := range argv {
+		argv[i] = odd.Replace(argv[i])
+	}
+	for i := range env {
+		env[i] = odd.Replace(env[i])
+	}
+	if diff := cmp.Diff(argv, got.Argv); diff != "" {
+		t.Errorf("arguments: %s", diff)
+	}
+	if diff := cmp.Diff(env, got.Env); diff != "" {
+		t.Errorf("environment: %s", diff)
+	}
+	if got.Dir != dir {
+		t.Errorf("directory %q, want %q", got.Dir, dir)
+	}
+	if diff := cmp.Diff(usable[len(usable)-1:], got.CPUs); diff != "" {
+		t.Errorf("processors: %s", diff)
+	}
+	if got.Session != 1 {
+		t.Error("it leads no session")
+	}
+	for key, want := range map[string]string{
+		"Umask": "0022", "SigBlk": "0000000000000000", "SigIgn": "0000000000000000", "ShdPnd": "0000000000000000",
+	} {
+		if got.Status[key] != want {
+			t.Errorf("%s is %s, want %s", key, got.Status[key], want)
+		}
+	}
+	for _, d := range got.Descriptors {
+		if !slices.Contains([]string{"0 pipe", "1 pipe", "2 /dev/null"}, d) {
+			t.Errorf("it holds descriptor %s", d)
+		}
+	}
+	if len(got.Descriptors) != 3 {
+		t.Errorf("descriptors %q", got.Descriptors)
+	}
+	if status := p.ended(t); status.ExitStatus() != 0 {
+		t.Errorf("init ended with %v", status)
+	}
+}
+
+func TestInitLeavesProcessors(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var host unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &host); err != nil {
+		t.Fatal(err)
+	}
+	var absent CPUSet
+	absent.Set(1023)
+	binary := initBinary(t, false)
+	for name, set := range map[string]CPUSet{"none named": {}, "one that is not there": absent} {
+		p := startInit(t, exec.Command(binary))
+		_, out := p.run(t, Program{Argv: []string{self}, Env: []string{actVariable + "=tell"}, Dir: "/"}, set)
+		var got seen
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatalf("%v: %q", err, out)
+		}
+		if len(got.CPUs) != host.Count() {
+			t.Errorf("%s: the program has %v of %d", name, got.CPUs, host.Count())
+		}
+	}
+}
+
+func TestInitStreams(t *testing.T) {
+	p := startInit(t, exec.Command(initBinary(t, false)))
+	theirs, stdin, stdout := pipes(t)
+	program := shell(`cat; exec 1>&- 2>&-; sleep 300`)
+	program.Stdio = theirs
+	if err := p.Go(program, CPUSet{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range theirs {
+		f.Close()
+	}
+	if _, err := io.WriteString(stdin, "through"); err != nil {
+		t.Fatal(err)
+	}
+	stdin.Close()
+	// The program goes on, but has closed its streams: nobody else holds them.
+	if out, err := io.ReadAll(stdout); err != nil || string(out) != "through" {
+		t.Errorf("read %q, %v", out, err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if status := p.ended(t); !status.Exited() || status.ExitStatus() != 125 {
+		t.Errorf("without a supervisor init ended with %v", status)
+	}
+}
+
+func TestInitExitStatus(t *testing.T) {
+	binary := initBinary(t, false)
+	for script, want := range map[string]Exit{
+		"exit 0": {}, "exit 1": {Code: 1}, "exit 124": {Code: 124}, "exit 125": {Code: 125}, "exit 128": {Code: 128}, "exit 255": {Code: 255}, "exit 256": {},
+		"kill -TERM $$": {Signal: 15}, "kill -KILL $$": {Signal: 9}, "kill -SEGV $$": {Signal: 11}, "kill -SYS $$": {Signal: 31}, "kill -34 $$": {Signal: 34}, "kill -64 $$": {Signal: 64},
+		// Children that end before and after are not it.
+		"(exit 3); (kill -9 $$x 2>/dev/null); sleep 0 & exit 4": {Code: 4},
+		// A stop is no end.
+		"(sleep 0.2; kill -CONT $$) & kill -STOP $$; exit 5": {Code: 5},
+	} {
+		t.Run(script, func(t *testing.T) {
+			p := startInit(t, exec.Command(binary))
+			exit, _ := p.run(t, shell(script), CPUSet{})
+			if exit != want {
+				t.Errorf("got %+v, want %+v", exit, want)
+			}
+			code := want.Code
+			if want.Signal != 0 {
+				code = 128 + want.Signal
+			}
+			if status := p.ended(t); !status.Exited() || status.ExitStatus() != code {
+				t.Errorf("init ended with %v, want %d", status, code)
+			}
+		})
+	}
+}
+
+func TestInitCannotStart(t *testing.T) {
+	binary := initBinary(t, false)
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte("no program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name string
+		p    Program
+		want StartError
+	}{
+		{"missing", Program{Argv: []string{"/nonexistent/python3"}, Dir: "/"}, StartError{Step: "exec", Errno: unix.ENOENT}},
+		{"directory", Program{Argv: []string{dir}, Dir: "/"}, StartError{Step: "exec", Errno: unix.EACCES}},
+		{"no program", Program{Argv: []string{text}, Dir: "/"}, StartError{Step: "exec", Errno: unix.ENOEXEC}},
+		{"empty name", Program{Argv: []string{""}, Dir: "/"}, StartError{Step: "exec", Errno: unix.ENOENT}},
+		{"not searched for", Program{Argv: []string{"sh"}, Dir: "/", Env: []string{"PATH=/bin"}}, StartError{Step: "exec", Errno: unix.ENOENT}},
+		{"argument past the kernel's limit", Program{Argv: []string{"/bin/true", strings.Repeat("a", 128<<10)}, Dir: "/"}, StartError{Step: "exec", Errno: unix.E2BIG}},
+		{"arguments as long as may be", Program{Argv: []string{"/bin/true", strings.Repeat("a", goMax-13)}, Dir: "/"}, StartError{Step: "exec", Errno: unix.E2BIG}},
+		{"no directory", Program{Argv: []string{"/bin/true"}, Dir: "/nonexistent"}, StartError{Step: "enter the working directory", Errno: unix.ENOENT}},
+		{"file for a directory", Program{Argv: []string{"/bin/true"}, Dir: text}, StartError{Step: "enter the working directory", Errno: unix.ENOTDIR}},
+		{"empty directory", Program{Argv: []string{"/bin/true"}}, StartError{Step: "enter the working directory", Errno: unix.ENOENT}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := startInit(t, exec.Command(binary))
+			exit, out := p.run(t, test.p, CPUSet{})
+			var got *StartError
+			if !errors.As(exit.Err, &got) {
+				t.Fatalf("got %+v, said %q", exit, out)
+			}
+			test.want.Path = test.p.Argv[0]
+			if *got != test.want {
+				t.Errorf("got %v, want %v", got, &test.want)
+			}
+			if status := p.ended(t); status.ExitStatus() != 125 {
+				t.Errorf("init ended with %v", status)
+			}
+		})
+	}
+}
+
+// Nobody but root may look into init, though it has the code's user.
+func TestInitIsUndumpable(t *testing.T) {
+	binary := initBinary(t, false)
+	cmd := exec.Command(binary)
+	uid := os.Geteuid()
+	if uid == 0 {
+		uid = 65534
+		shared := filepath.Join(testenv.Dir(t), "init")
+		data, err := os.ReadFile(binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(shared, data, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd = exec.Command(shared)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
+	p := startInit(t, cmd)
+	owner := func(pid int) int {
+		var st unix.Stat_t
+		if err := unix.Stat(fmt.Sprintf("/proc/%d/environ", pid), &st); err != nil {
+			t.Fatal(err)
+		}
+		return int(st.Uid)
+	}
+	if got := owner(p.cmd.Process.Pid); got != 0 {
+		t.Errorf("its memory belongs to %d", got)
+	}
+	theirs, _, stdout := pipes(t)
+	program := shell("echo up; sleep 300")
+	program.Stdio = theirs
+	if err := p.Go(program, CPUSet{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stdout.Read(make([]byte, 2)); err != nil {
+		t.Fatal(err)
+	}
+	pid := make(chan int, 1)
+	go p.Wait(func(n int) { pid <- n })
+	program1 := <-pid
+	defer unix.Kill(program1, unix.SIGKILL)
+	if got := owner(p.cmd.Process.Pid); got != 0 {
+		t.Errorf("with a program its memory belongs to %d", got)
+	}
+	if got := owner(program1); got != uid {
+		t.Errorf("the program's memory belongs to %d, want %d: it could not be debugged by its own", got, uid)
+	}
+}
+
+func TestInitGoesWithoutSupervisor(t *testing.T) {
+	binary := initBinary(t, false)
+	p := startInit(t, exec.Command(binary))
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if status := p.ended(t); !status.Exited() || status.ExitStatus() != 125 {
+		t.Errorf("before go: %v", status)
+	}
+	for _, args := range [][]string{{}, {"/nonexistent"}, {strings.Repeat("a", 108)}, {"a", "b"}} {
+		err := exec.Command(binary, args...).Run()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 125 {
+			t.Errorf("with arguments %q: %v", args, err)
+		}
+	}
+}
+
+// goMessage is what a supervisor sends, or something like it.
+func goMessage(magic, length, argc, envc uint32, text string) []byte {
+	h := goHeader{Magic: magic, Length: length, Argc: argc, Envc: envc}
+	return append(slices.Clone(unsafe.Slice((*byte)(unsafe.Pointer(&h)), unsafe.Sizeof(h))), text...)
+}
+
+// converse sends init a message with n descriptors in pieces, and returns what it reports
+// and how it ends.
+func converse(t testing.TB, binary string, descriptors int, pieces ...[]byte) ([]report, syscall.WaitStatus) {
+	t.Helper()
+	cmd := exec.Command(binary)
+	cmd.Env = []string{"ASAN_OPTIONS=detect_leaks=0:exitcode=99", "UBSAN_OPTIONS=exitcode=99"}
+	p := startInit(t, cmd)
+	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	var fds []int
+	for range descriptors {
+		fds = append(fds, int(null.Fd()))
+	}
+	for i, piece := range pieces {
+		var rights []byte
+		if i == 0 && descriptors > 0 {
+			rights = unix.UnixRights(fds...)
+		}
+		if len(piece) == 0 {
+			continue
+		}
+		n, _, err := p.conn.WriteMsgUnix(piece, rights, nil)
+		for err == nil && n < len(piece) {
+			var m int
+			m, err = p.conn.Write(piece[n:])
+			n += m
+		}
+		if err != nil {
+			break // it has ended: that is seen below
+		}
+	}
+	p.conn.CloseWrite()
+	var reports []report
+	for {
+		r, err := p.read()
+		if err != nil {
+			break
+		}
+		reports = append(reports, r)
+	}
+	return reports, p.ended(t)
+}
+
+func TestInitMalformed(t *testing.T) {
+	binary := initBinary(t, true)
+	const text = "/\x00/nonexistent/program\x00"
+	good := goMessage(goMagic, uint32(len(text)), 1, 0, text)
+	malformed := []report{{Kind: reportFailed, Detail: 1, Value: int64(unix.EBADMSG)}}
+	for _, test := range []struct {
+		name        string
+		descriptors int
+		pieces      [][]byte
+		want        []report // nil: it goes without a word
+	}{
+		{"end of file", 0, nil, nil},
+		{"one byte", 3, [][]byte{{1}}, nil},
+		{"half a header", 3, [][]byte{good[:80]}, nil},
+		{"header alone", 3, [][]byte{good[:len(good)-len(text)]}, nil},
+		{"text cut off", 3, [][]byte{good[:len(good)-1]}, nil},
+		{"no descriptors", 0, [][]byte{good}, malformed},
+		{"two descriptors", 2, [][]byte{good}, malformed},
+		{"four descriptors", 4, [][]byte{good}, malformed},
+		{"many descriptors", 200, [][]byte{good}, malformed},
+		{"descriptors too late", 0, [][]byte{good[:20], good[20:]}, malformed},
+		{"wrong magic", 3, [][]byte{goMessage(goMagic+1, uint32(len(text)), 1, 0, text)}, malformed},
+		{"no arguments", 3, [][]byte{goMessage(goMagic, uint32(len(text)), 0, 1, text)}, malformed},
+		{"more arguments than there are", 3, [][]byte{goMessage(goMagic, uint32(len(text)), 2, 0, text)}, malformed},
+		{"more variables than there are", 3, [][]byte{goMessage(goMagic, uint32(len(text)), 1, 1, text)}, malformed},
+		{"as many arguments as bytes", 3, [][]byte{goMessage(goMagic, uint32(len(text)), uint32(len(text)), 0, text)}, malformed},
+		{"more arguments than bytes", 3, [][]byte{goMessage(goMagic, uint32(len(text)), uint32(len(text))+1, 0, text)}, malformed},
+		{"countless arguments", 3, [][]byte{goMessage(goMagic, uint32(len(text)), ^uint32(0), 0, text)}, malformed},
+		{"countless variables", 3, [][]byte{goMessage(goMagic, uint32(len(text)), 1, ^uint32(0), text)}, malformed},
+		{"no text", 3, [][]byte{goMessage(goMagic, 0, 1, 0, "")}, malformed},
+		{"endless text", 3, [][]byte{goMessage(goMagic, ^uint32(0), 1, 0, text)}, malformed},
+		{"text past the limit", 3, [][]byte{goMessage(goMagic, goMax+1, 1, 0, text)}, malformed},
+		{"no NUL at all", 3, [][]byte{goMessage(goMagic, 4, 1, 0, "/abc")}, malformed},
+		{"no NUL at the end", 3, [][]byte{goMessage(goMagic, 4, 1, 0, "/\x00ab")}, malformed},
+		{"largest text without NULs", 3, [][]byte{goMessage(goMagic, goMax, goMax, goMax, strings.Repeat("a", goMax))}, malformed},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			reports, status := converse(t, binary, test.descriptors, test.pieces...)
+			if diff := cmp.Diff(test.want, reports); diff != "" {
+				t.Errorf("reports: %s", diff)
+			}
+			if !status.Exited() || status.ExitStatus() != 125 {
+				t.Errorf("it ended with %#x", status)
+			}
+		})
+	}
+
+	// In pieces a good one is good.
+	var single [][]byte
+	for _, b := range good {
+		single = append(single, []byte{b})
+	}
+	reports, status := converse(t, binary, 3, single...)
+	failed := report{Kind: reportFailed, Detail: 5, Value: int64(unix.ENOENT)}
+	if !slices.Contains(reports, failed) || status.ExitStatus() != 125 {
+		t.Errorf("byte by byte: %+v, %v", reports, status)
+	}
+}
+
+func FuzzInit(f *testing.F) {
+	const text = "/\x00/nonexistent/program\x00arg\x00A=b\x00"
+	f.Add(uint32(goMagic), uint32(len(text)), uint32(2), uint32(1), uint8(3), text)
+	f.Add(uint32(goMagic), uint32(0), uint32(0), uint32(0), uint8(0), "")
+	f.Add(uint32(goMagic), uint32(3), uint32(3), uint32(3), uint8(3), "\x00\x00\x00")
+	f.Add(uint32(0), ^uint32(0), ^uint32(0), ^uint32(0), uint8(4), "\xff")
+	binary := initBinary(f, true)
+	f.Fuzz(func(t *testing.T, magic, length, argc, envc uint32, descriptors uint8, text string) {
+		if strings.Contains(text, "bin") {
+			t.Skip("it might name a program")
+		}
+		_, status := converse(t, binary, int(descriptors%250), goMessage(magic, length, argc, envc, text))
+		if !status.Exited() || status.ExitStatus() != 125 {
+			t.Fatalf("it ended with %#x", status)
+		}
+	})
+}
+
+// As PID 1, init takes its whole namespace with it, and leaves no zombie while it lives.
+func TestInitAsPID1Root(t *testing.T) {
+	testenv.Root(t)
+	testenv.LeakCheck(t)
+	binary := initBinary(t, false)
+	start := func() (*initProcess, *os.File) {
+		cmd := exec.Command(binary)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
+		p := startInit(t, cmd)
+		theirs, _, stdout := pipes(t)
+		// Orphans that end at once, and two that do not: one deaf to signals and in a session of its own.
+		program := shell(`for i in 1 2 3 4 5; do (: & ); done
+			(setsid sh -c 'trap "" TERM HUP INT; sleep 300' &)
+			(sleep 300 &)
+			echo up; read line; exit 9`)
+		program.Stdio = theirs
+		if err := p.Go(program, CPUSet{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range theirs[1:] {
+			f.Close()
+		}
+		if _, err := stdout.Read(make([]byte, 3)); err != nil {
+			t.Fatal(err)
+		}
+		return p, stdout
+	}
+
+	t.Run("reaps", func(t *testing.T) {
+		p, _ := start()
+		deadline := time.Now().Add(5 * time.Second)
+		for {
+			children, zombies := childrenOf(t, p.cmd.Process.Pid)
+			// The program and the two orphans that go on.
+			if children == 3 && zombies == 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d children, %d of them dead", children, zombies)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	for name, end := range map[string]func(*initProcess){
+		"supervisor gone": func(p *initProcess) { p.Close() },
+		"init killed":     func(p *initProcess) { p.cmd.Process.Kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, stdout := start()
+			end(p)
+			// The orphans hold stdout: its end is theirs.
+			if rest, err := io.ReadAll(stdout); err != nil || len(rest) > 0 {
+				t.Errorf("something lives on: %q, %v", rest, err)
+			}
+			p.ended(t)
+		})
+	}
+	t.Run("program ended", func(t *testing.T) {
+		cmd := exec.Command(binary)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
+		p := startInit(t, cmd)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		done := make(chan Exit, 1)
+		go func() {
+			exit, _ := p.run(t, shell(`(setsid sleep 300 &); exit 9`), CPUSet{})
+			done <- exit
+		}()
+		select {
+		case exit := <-done:
+			if exit != (Exit{Code: 9}) {
+				t.Errorf("exit %+v", exit)
+			}
+		case <-ctx.Done():
+			t.Fatal("an orphan that holds stdout holds up the end")
+		}
+	})
+}
+
+func childrenOf(t *testing.T, pid int) (children, zombies int) {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, child := range strings.Fields(string(data)) {
+		if _, err := strconv.Atoi(child); err != nil {
+			t.Fatal(err)
+		}
+		children++
+		if stat, err := os.ReadFile("/proc/" + child + "/stat"); err == nil && strings.Contains(string(stat), ") Z ") {
+			zombies++
+		}
+	}
+	return children, zombies
+}
