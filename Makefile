@@ -41,7 +41,6 @@ build: bin/proctor bin/proctor-init bin/containerd bin/runc ## build bin/proctor
 images: bin/proctor | deps root ## build the images into build/images, unless they are up to date (root)
 	@$(AS_OWNER) mkdir -p build
 	@$(STEP) "building images: $(IMAGES) (first time about 2 min)" bin/proctor images build --dir build/images $(IMAGES)
-	@if [[ -n "$${SUDO_UID:-}" ]]; then chown -R "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" build/images; fi
 
 .PHONY: install
 install: build ## install into $(DESTDIR)$(PREFIX), by default /usr/local

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"proctor/strictyaml"
 )
 
 // LockFile is the name of the lock file in a directory of images.
@@ -88,7 +90,7 @@ func readLock(path string) (*Lock, error) {
 // ParseLock reads a lock strictly. file is used in errors, and its directory is where archives are looked for.
 func ParseLock(file string, data []byte) (*Lock, error) {
 	var y lockYAML
-	if err := decodeStrict(file, data, &y); err != nil {
+	if err := strictyaml.Decode(file, data, &y); err != nil {
 		return nil, err
 	}
 	if y.Version != lockVersion {

@@ -9,6 +9,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"proctor/strictyaml"
 )
 
 //go:embed recipes/*.yaml
@@ -19,7 +21,7 @@ const recipeSuffix = ".yaml"
 // ParseRecipe reads one recipe strictly. The file's name is used in errors and must be the recipe's name and ".yaml".
 func ParseRecipe(file string, data []byte) (*Recipe, error) {
 	r := &Recipe{Variant: "essential"}
-	if err := decodeStrict(file, data, r); err != nil {
+	if err := strictyaml.Decode(file, data, r); err != nil {
 		return nil, err
 	}
 	if err := r.Validate(); err != nil {

@@ -1,69 +1,12 @@
 package images
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/parser"
+	"proctor/strictyaml"
 )
-
-// maxYAML bounds what is parsed: a lock of dozens of images with a thousand packages each fits.
-const maxYAML = 4 << 20
-
-// decodeStrict reads exactly one document. Unknown and repeated keys are errors that say where they are.
-func decodeStrict(file string, data []byte, into any) (err error) {
-	defer recoverParser(file, &err)
-	if len(data) > maxYAML {
-		return fmt.Errorf("%s: %d bytes is over the limit of %d", file, len(data), maxYAML)
-	}
-	if i := bytes.IndexByte(data, 0); i >= 0 {
-		return fmt.Errorf("%s:%d: holds a NUL byte: write plain text", file, 1+bytes.Count(data[:i], []byte("\n")))
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.DisallowUnknownField())
-	if err := dec.Decode(into); err != nil {
-		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("%s: is empty", file)
-		}
-		return located(file, err)
-	}
-	var more any
-	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
-		return fmt.Errorf(`%s: holds more than one document: remove what follows the second "---"`, file)
-	}
-	return nil
-}
-
-// located turns a decoder's error, which shows an excerpt of the file, into one line that starts with file:line.
-func located(file string, err error) error {
-	var ye yaml.Error
-	if !errors.As(err, &ye) {
-		return fmt.Errorf("%s: %s", file, oneLine(err.Error()))
-	}
-	where, fix := file, ""
-	if tk := ye.GetToken(); tk != nil && tk.Position != nil {
-		where = fmt.Sprintf("%s:%d", file, tk.Position.Line)
-	}
-	msg := oneLine(ye.GetMessage())
-	var unknown *yaml.UnknownFieldError
-	switch {
-	case errors.As(err, &unknown):
-		fix = ": check its spelling or remove it"
-	case strings.Contains(msg, "already defined"): // the parser has no type of its own for this
-		fix = ": keep one of them"
-	}
-	return fmt.Errorf("%s: %s%s", where, msg, fix)
-}
-
-// recoverParser makes an error of a panic: the YAML library has some on malformed input, such as nil dereferences.
-func recoverParser(file string, err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("%s: is not YAML that can be read: %s", file, oneLine(fmt.Sprint(p)))
-	}
-}
 
 // locateField adds the line of the field that a fieldError names, as far as the file has it.
 func locateField(file string, data []byte, err error) error {
@@ -71,29 +14,10 @@ func locateField(file string, data []byte, err error) error {
 	if !errors.As(err, &fe) {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	if line := fieldLine(data, fe.field); line > 0 {
+	if line := strictyaml.Line(data, fe.field); line > 0 {
 		return fmt.Errorf("%s:%d: %w", file, line, err)
 	}
 	return fmt.Errorf("%s: %w", file, err)
-}
-
-// fieldLine returns the line of a field, or 0 if the file doesn't have it.
-func fieldLine(data []byte, field string) (line int) {
-	var failed error
-	defer recoverParser("", &failed) // the line stays 0
-	parsed, err := parser.ParseBytes(data, 0)
-	if err != nil {
-		return 0
-	}
-	p, err := yaml.PathString(field)
-	if err != nil {
-		return 0
-	}
-	node, err := p.FilterFile(parsed)
-	if err != nil || node == nil || node.GetToken() == nil {
-		return 0
-	}
-	return node.GetToken().Position.Line
 }
 
 func oneLine(s string) string {

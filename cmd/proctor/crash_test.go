@@ -531,6 +531,31 @@ func TestExternalContainerd(t *testing.T) {
 	}
 }
 
+// A supervisor that is stopped while it starts takes down what it had put up.
+func TestInterruptedStart(t *testing.T) {
+	testenv.Root(t)
+	testenv.LeakCheck(t)
+	for _, after := range []time.Duration{30 * time.Millisecond, 300 * time.Millisecond, time.Second} {
+		dir := testenv.Dir(t)
+		s := describe(t, dir, pickImages(t, dir, "python-data")) // which takes longer than that
+		args := []string{"serve", "--state-dir", dir + "/state", "--run-dir", dir + "/run", "--images", s.images, "--cgroup", testenv.Cgroup(t)}
+		cmd := s.command(t.Context(), args...)
+		timer := time.AfterFunc(after, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
+		r := finish(t, cmd, "")
+		timer.Stop()
+		// In the first milliseconds the signal finds a program that does not handle it yet.
+		if r.code != 130 && r.code != -1 || r.code == 130 && !strings.Contains(r.stderr, "proctor: interrupted before it was ready: ") {
+			t.Errorf("after %s: exit code %d, stderr %s", after, r.code, r.stderr)
+		}
+		for _, m := range mountsBelow(dir) {
+			t.Errorf("after %s: left behind: mount %s", after, m)
+		}
+		if left := processesWith(dir); len(left) > 0 {
+			t.Errorf("after %s: left behind: processes %v", after, left)
+		}
+	}
+}
+
 // What a supervisor does not start with. Nothing may be left of the try.
 func TestServeRefusals(t *testing.T) {
 	s := root(t)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -100,6 +101,7 @@ func imagesBuild(c *cli.Context) error {
 		}
 		res, err := images.Build(c.Context, images.BuildOptions{
 			Recipe: recipe, OutDir: c.String("dir"), Force: c.Bool("force"),
+			CacheDir: filepath.Join(c.String("dir"), "cache"),
 			Progress: images.PlainProgress(os.Stderr, name+": "),
 		})
 		if err != nil {

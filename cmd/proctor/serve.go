@@ -97,6 +97,9 @@ func serveAction(c *cli.Context) (err error) {
 	}
 	started := time.Now()
 	h, err := host.Start(c.Context, cfg, log, images.PlainProgress(os.Stderr, "image: "))
+	if err != nil && c.Context.Err() != nil {
+		return cli.Exit(fmt.Sprintf("interrupted before it was ready: %v", err), 130)
+	}
 	if err != nil {
 		return err
 	}

@@ -3,19 +3,16 @@
 package config
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
+	"proctor/strictyaml"
 	"proctor/supervisor"
 	"proctor/supervisor/box"
 )
@@ -84,25 +81,17 @@ func Load(file string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	if err := c.parse(data); err != nil {
-		return nil, fmt.Errorf("configuration %s: %w", name, err)
+	if err := c.parse(name, data); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	return c, nil
 }
 
-func (c *Config) parse(data []byte) error {
-	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict())
-	err := dec.Decode(c)
-	if errors.Is(err, io.EOF) {
-		return nil // nothing in it
-	}
-	if err != nil {
+func (c *Config) parse(file string, data []byte) error {
+	if err := strictyaml.Decode(file, data, c); !errors.Is(err, strictyaml.ErrEmpty) {
 		return err
 	}
-	if err := dec.Decode(&Config{}); !errors.Is(err, io.EOF) {
-		return errors.New("it holds a second document: only one is read, remove what follows the `---`")
-	}
-	return nil
+	return nil // nothing but defaults
 }
 
 var validCgroup = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*(/[a-zA-Z0-9][a-zA-Z0-9_.-]*)*$`)

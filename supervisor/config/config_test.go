@@ -79,41 +79,41 @@ func TestLoadRefuses(t *testing.T) {
 		name, content string
 		says          []string // the line's number and what stands there among them
 	}{
-		{"unknown key", "state_dir: /a\nstatedir: /b\n", []string{"[2:1]", `unknown field "statedir"`, "statedir: /b"}},
-		{"unknown key below", "limits:\n  default:\n    timout: 3s\n", []string{"[3:5]", `"timout"`}},
-		{"key twice", "state_dir: /a\nstate_dir: /b\n", []string{"[2:1]", "already defined"}},
-		{"second document", "state_dir: /a\n---\nstate_dir: /b\n", []string{"second document"}},
+		{"unknown key", "state_dir: /a\nstatedir: /b\n", []string{"yaml:2: ", `unknown field "statedir"`}},
+		{"unknown key below", "limits:\n  default:\n    timout: 3s\n", []string{"yaml:3: ", `"timout"`}},
+		{"key twice", "state_dir: /a\nstate_dir: /b\n", []string{"yaml:2: ", "already defined"}},
+		{"second document", "state_dir: /a\n---\nstate_dir: /b\n", []string{"more than one document"}},
 		{"broken second document", "state_dir: /a\n---\n- {\n", nil},
-		{"list", "- a\n", []string{"[1:1]"}},
+		{"list", "- a\n", []string{"yaml:1: "}},
 		{"no YAML", "state_dir: {\n", nil},
-		{"list for a text", "state_dir: [a]\n", []string{"[1:12]"}},
-		{"duration without unit", "stop_timeout: 30\n", []string{"[1:15]", "stop_timeout: 30", "duration such as"}},
-		{"no duration", "\nstop_timeout: soon\n", []string{"[2:15]", `"soon"`, "duration such as"}},
-		{"negative duration", "stop_timeout: -1s\n", []string{"[1:15]", "positive duration"}},
-		{"no time", "stop_timeout: 0s\n", []string{"[1:15]", "positive duration"}},
-		{"list for a duration", "stop_timeout: [1s]\n", []string{"[1:15]", "duration such as"}},
-		{"no size", "limits:\n  default:\n    memory: much\n", []string{"[3:13]", "memory: much", "size such as"}},
-		{"negative size", "limits: {default: {memory: -1G}}\n", []string{"[1:", "size such as"}},
-		{"size of nothing", "limits: {default: {scratch: 0}}\n", []string{"[1:", "size such as"}},
-		{"size past all bounds", "limits: {ceiling: {memory: 9999999P}}\n", []string{"[1:", "size such as"}},
-		{"mapping for a size", "limits: {ceiling: {memory: {a: 1}}}\n", []string{"[1:", "size such as"}},
-		{"no limit on processes", "limits:\n  ceiling:\n    pids: 0\n", []string{"[3:11]", "pids: 0", "whole number"}},
-		{"part of a process", "limits: {default: {pids: 1.5}}\n", []string{"[1:", "whole number"}},
-		{"negative count", "limits: {default: {open_files: -5}}\n", []string{"[1:", "whole number"}},
-		{"too large a count", "limits: {default: {scratch_inodes: 9223372036854775808}}\n", []string{"[1:", "whole number"}},
-		{"no number of processors", "limits: {ceiling: {cpus: .nan}}\n", []string{"[1:", "positive number"}},
-		{"NaN", "limits: {ceiling: {cpus: NaN}}\n", []string{"[1:", "positive number"}},
-		{"all processors", "limits: {ceiling: {cpus: .inf}}\n", []string{"[1:", "positive number"}},
-		{"Inf", "limits: {ceiling: {cpus: Inf}}\n", []string{"[1:", "positive number"}},
-		{"no processor", "limits: {default: {cpus: 0}}\n", []string{"[1:", "positive number"}},
-		{"text for processors", "limits: {default: {cpus: two}}\n", []string{"[1:", `"two"`, "positive number"}},
+		{"list for a text", "state_dir: [a]\n", []string{"yaml:1: "}},
+		{"duration without unit", "stop_timeout: 30\n", []string{"yaml:1: ", `"30"`, "duration such as"}},
+		{"no duration", "\nstop_timeout: soon\n", []string{"yaml:2: ", `"soon"`, "duration such as"}},
+		{"negative duration", "stop_timeout: -1s\n", []string{"yaml:1: ", "positive duration"}},
+		{"no time", "stop_timeout: 0s\n", []string{"yaml:1: ", "positive duration"}},
+		{"list for a duration", "stop_timeout: [1s]\n", []string{"yaml:1: ", "duration such as"}},
+		{"no size", "limits:\n  default:\n    memory: much\n", []string{"yaml:3: ", `"much"`, "size such as"}},
+		{"negative size", "limits: {default: {memory: -1G}}\n", []string{"yaml:1: ", "size such as"}},
+		{"size of nothing", "limits: {default: {scratch: 0}}\n", []string{"yaml:1: ", "size such as"}},
+		{"size past all bounds", "limits: {ceiling: {memory: 9999999P}}\n", []string{"yaml:1: ", "size such as"}},
+		{"mapping for a size", "limits: {ceiling: {memory: {a: 1}}}\n", []string{"yaml:1: ", "size such as"}},
+		{"no limit on processes", "limits:\n  ceiling:\n    pids: 0\n", []string{"yaml:3: ", `"0"`, "whole number"}},
+		{"part of a process", "limits: {default: {pids: 1.5}}\n", []string{"yaml:1: ", "whole number"}},
+		{"negative count", "limits: {default: {open_files: -5}}\n", []string{"yaml:1: ", "whole number"}},
+		{"too large a count", "limits: {default: {scratch_inodes: 9223372036854775808}}\n", []string{"yaml:1: ", "whole number"}},
+		{"no number of processors", "limits: {ceiling: {cpus: .nan}}\n", []string{"yaml:1: ", "positive number"}},
+		{"NaN", "limits: {ceiling: {cpus: NaN}}\n", []string{"yaml:1: ", "positive number"}},
+		{"all processors", "limits: {ceiling: {cpus: .inf}}\n", []string{"yaml:1: ", "positive number"}},
+		{"Inf", "limits: {ceiling: {cpus: Inf}}\n", []string{"yaml:1: ", "positive number"}},
+		{"no processor", "limits: {default: {cpus: 0}}\n", []string{"yaml:1: ", "positive number"}},
+		{"text for processors", "limits: {default: {cpus: two}}\n", []string{"yaml:1: ", `"two"`, "positive number"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, err := load(t, test.content)
 			if err == nil {
 				t.Fatalf("taken as %+v", c)
 			}
-			for _, part := range append(test.says, "configuration ", "proctor.yaml: ") {
+			for _, part := range append(test.says, "configuration: ", "proctor.yaml:") {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("%q does not say %q", err, part)
 				}
@@ -234,7 +234,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := &Config{}
-		if c.parse(data) != nil || c.Complete() != nil {
+		if c.parse("proctor.yaml", data) != nil || c.Complete() != nil {
 			return
 		}
 		for name, l := range map[string]LimitSet{"default": c.Limits.Default, "ceiling": c.Limits.Ceiling} {

@@ -1,0 +1,106 @@
+// Package strictyaml reads the YAML files that operators write: one document, no key that
+// is not known, none twice. Every error is one line that begins with file:line.
+//
+// It also makes errors of the YAML library's panics, of which it has some on malformed
+// input, so it is the only place that decodes YAML.
+package strictyaml
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/parser"
+)
+
+// maxBytes bounds what is parsed: an image lock with dozens of images of a thousand packages each fits.
+const maxBytes = 4 << 20
+
+// ErrEmpty is a file with nothing in it.
+var ErrEmpty = errors.New("is empty")
+
+// Decode reads exactly one document into a pointer. file is used in errors. A file without
+// one is [ErrEmpty].
+func Decode(file string, data []byte, into any) (err error) {
+	defer recoverParser(file, &err)
+	if len(data) > maxBytes {
+		return fmt.Errorf("%s: %d bytes is over the limit of %d", file, len(data), maxBytes)
+	}
+	if i := bytes.IndexByte(data, 0); i >= 0 {
+		return fmt.Errorf("%s:%d: holds a NUL byte: write plain text", file, 1+bytes.Count(data[:i], []byte("\n")))
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.DisallowUnknownField())
+	if err := dec.Decode(into); err != nil {
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("%s: %w", file, ErrEmpty)
+		}
+		return located(file, err)
+	}
+	var more any
+	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+		return fmt.Errorf(`%s: holds more than one document: remove what follows the second "---"`, file)
+	}
+	return nil
+}
+
+// located turns a decoder's error, which shows an excerpt of the file, into one line that starts with file:line.
+func located(file string, err error) error {
+	var ye yaml.Error
+	if !errors.As(err, &ye) {
+		return fmt.Errorf("%s: %s", file, oneLine(err.Error()))
+	}
+	where, fix := file, ""
+	if tk := ye.GetToken(); tk != nil && tk.Position != nil {
+		where = fmt.Sprintf("%s:%d", file, tk.Position.Line)
+	}
+	msg := oneLine(ye.GetMessage())
+	var unknown *yaml.UnknownFieldError
+	switch {
+	case errors.As(err, &unknown):
+		fix = ": check its spelling or remove it"
+	case strings.Contains(msg, "already defined"): // the parser has no type of its own for this
+		fix = ": keep one of them"
+	}
+	return fmt.Errorf("%s: %s%s", where, msg, fix)
+}
+
+// recoverParser makes an error of a panic: the YAML library has some on malformed input, such as nil dereferences.
+func recoverParser(file string, err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%s: is not YAML that can be read: %s", file, oneLine(fmt.Sprint(p)))
+	}
+}
+
+// Line is the line of a field, such as "$.images.shell", or 0 if the file doesn't have it.
+func Line(data []byte, field string) (line int) {
+	var failed error
+	defer recoverParser("", &failed) // the line stays 0
+	parsed, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return 0
+	}
+	p, err := yaml.PathString(field)
+	if err != nil {
+		return 0
+	}
+	node, err := p.FilterFile(parsed)
+	if err != nil || node == nil || node.GetToken() == nil {
+		return 0
+	}
+	return node.GetToken().Position.Line
+}
+
+func oneLine(s string) string {
+	return clipLine(strings.Join(strings.Fields(s), " "))
+}
+
+func clipLine(s string) string {
+	const most = 300
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
