@@ -59,19 +59,12 @@ func jsonWanted(c *cli.Context) (bool, error) {
 }
 
 func auditList(c *cli.Context) error {
-	asJSON, err := jsonWanted(c)
-	if err == nil {
-		err = noArgs(c)
-	}
+	cl, asJSON, err := query(c)
 	if err != nil {
 		return err
 	}
 	if n := c.Int("limit"); n < 1 {
 		return usagef("--limit %d: write a positive number", n)
-	}
-	cl, err := client(c)
-	if err != nil {
-		return err
 	}
 	runs, err := cl.Runs(c.Context, c.Int("limit"))
 	if err != nil {
@@ -157,14 +150,7 @@ func auditShow(c *cli.Context) error {
 }
 
 func auditTail(c *cli.Context) error {
-	asJSON, err := jsonWanted(c)
-	if err == nil {
-		err = noArgs(c)
-	}
-	if err != nil {
-		return err
-	}
-	cl, err := client(c)
+	cl, asJSON, err := query(c)
 	if err != nil {
 		return err
 	}

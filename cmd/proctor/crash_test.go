@@ -441,7 +441,11 @@ func TestCancelAtRandom(t *testing.T) {
 				if rand.IntN(2) == 0 {
 					_ = cmd.Process.Signal(syscall.SIGINT)
 				}
+				// A caller that was told to ignore signals, as in the background of a shell,
+				// does until it has come to handle them.
+				insist := time.AfterFunc(2*time.Second, func() { _ = cmd.Process.Kill() })
 				_ = cmd.Wait()
+				insist.Stop()
 			}
 		})
 	}
@@ -540,12 +544,18 @@ func TestInterruptedStart(t *testing.T) {
 		s := describe(t, dir, pickImages(t, dir, "python-data")) // which takes longer than that
 		args := []string{"serve", "--state-dir", dir + "/state", "--run-dir", dir + "/run", "--images", s.images, "--cgroup", testenv.Cgroup(t)}
 		cmd := s.command(t.Context(), args...)
-		timer := time.AfterFunc(after, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
-		r := finish(t, cmd, "")
-		timer.Stop()
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(after)
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		code := cmd.ProcessState.ExitCode()
 		// In the first milliseconds the signal finds a program that does not handle it yet.
-		if r.code != 130 && r.code != -1 || r.code == 130 && !strings.Contains(r.stderr, "proctor: interrupted before it was ready: ") {
-			t.Errorf("after %s: exit code %d, stderr %s", after, r.code, r.stderr)
+		if code != 130 && code != -1 || code == 130 && !strings.Contains(stderr.String(), "proctor: interrupted before it was ready: ") {
+			t.Errorf("after %s: exit code %d, stderr %s", after, code, &stderr)
 		}
 		for _, m := range mountsBelow(dir) {
 			t.Errorf("after %s: left behind: mount %s", after, m)

@@ -42,6 +42,18 @@ func client(c *cli.Context) (*api.Client, error) {
 	return &api.Client{Socket: path}, err
 }
 
+// query is the start of a command that takes no arguments and prints what the supervisor says.
+func query(c *cli.Context) (cl *api.Client, asJSON bool, err error) {
+	if asJSON, err = jsonWanted(c); err != nil {
+		return nil, false, err
+	}
+	if err = noArgs(c); err != nil {
+		return nil, false, err
+	}
+	cl, err = client(c)
+	return cl, asJSON, err
+}
+
 // textList is the values of a flag that may be given again, byte for byte. (The library's
 // own list splits at commas, trims, and replaces what is not UTF-8.)
 type textList struct{ values []string }

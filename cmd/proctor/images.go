@@ -48,14 +48,7 @@ supervisor takes new images up when it is started again.`,
 }
 
 func imagesList(c *cli.Context) error {
-	asJSON, err := jsonWanted(c)
-	if err == nil {
-		err = noArgs(c)
-	}
-	if err != nil {
-		return err
-	}
-	cl, err := client(c)
+	cl, asJSON, err := query(c)
 	if err != nil {
 		return err
 	}

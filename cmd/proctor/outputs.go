@@ -94,7 +94,7 @@ func (o *outputDir) one(ctx context.Context, c *api.Client, run string, n int, f
 	defer func() {
 		err = errors.Join(err, w.Close())
 		if err != nil {
-			o.root.Remove(name)
+			_ = o.root.Remove(name)
 		}
 	}()
 	sum := sha256.New()

@@ -15,14 +15,7 @@ var statusCommand = &cli.Command{
 	OnUsageError: usageError,
 	Flags:        []cli.Flag{socketFlag, outputFormat},
 	Action: func(c *cli.Context) error {
-		asJSON, err := jsonWanted(c)
-		if err == nil {
-			err = noArgs(c)
-		}
-		if err != nil {
-			return err
-		}
-		cl, err := client(c)
+		cl, asJSON, err := query(c)
 		if err != nil {
 			return err
 		}
