@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"strconv"
 	"syscall"
@@ -36,6 +35,9 @@ type RunHandler struct {
 // Run asks for a run and follows it to its verdict. files are the request's inputs, in
 // order; they stay the caller's. When ctx ends, the run is ended.
 func (c *Client) Run(ctx context.Context, q *RunRequest, files []*os.File, h RunHandler) (*audit.Verdict, error) {
+	if len(files) > maxDescriptors {
+		return nil, &Error{Code: http.StatusUnprocessableEntity, Refused: true, Message: fmt.Sprintf("%d inputs: at most %d", len(files), maxDescriptors), Fix: "pack them into one archive"}
+	}
 	body, err := json.Marshal(q)
 	if err != nil {
 		return nil, err
@@ -90,12 +92,15 @@ func (c *Client) Runs(ctx context.Context, limit int) ([]RunInfo, error) {
 
 // Show returns one run.
 func (c *Client) Show(ctx context.Context, run string) (*RunInfo, error) {
-	return get[*RunInfo](ctx, c, runPath(run))
+	if err := audit.CheckRun(run); err != nil {
+		return nil, notFound(err)
+	}
+	return get[*RunInfo](ctx, c, "/v1/runs/"+run)
 }
 
 // Kill ends a run.
 func (c *Client) Kill(ctx context.Context, run string) error {
-	resp, err := c.do(ctx, http.MethodPost, runPath(run)+"/kill", nil, nil)
+	resp, err := c.ofRun(ctx, http.MethodPost, run, "/kill")
 	if err != nil {
 		return err
 	}
@@ -104,17 +109,22 @@ func (c *Client) Kill(ctx context.Context, run string) error {
 
 // Code copies a run's code to w.
 func (c *Client) Code(ctx context.Context, run string, w io.Writer) error {
-	return c.copy(ctx, runPath(run)+"/code", w)
+	return c.copy(ctx, run, "/code", w)
 }
 
 // Output copies the nth of a run's outputs to w.
 func (c *Client) Output(ctx context.Context, run string, n int, w io.Writer) error {
-	return c.copy(ctx, runPath(run)+"/outputs/"+strconv.Itoa(n), w)
+	return c.copy(ctx, run, "/outputs/"+strconv.Itoa(n), w)
 }
 
 // Events calls f with each event of a run's record, in order.
 func (c *Client) Events(ctx context.Context, run string, f func(audit.Event) error) error {
-	return c.each(ctx, runPath(run)+"/events", f)
+	resp, err := c.ofRun(ctx, http.MethodGet, run, "/events")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return audit.ReadEvents(resp.Body, f)
 }
 
 // Tail calls f with every event of every run as it happens, until ctx ends, f gives an
@@ -129,13 +139,8 @@ func (c *Client) Tail(ctx context.Context, started func(), f func(audit.Event) e
 	return audit.ReadEvents(resp.Body, f)
 }
 
-func runPath(run string) string {
-	// Escaped whole: what is not a run id is refused by the server, by name.
-	return "/v1/runs/" + url.PathEscape(run)
-}
-
-func (c *Client) copy(ctx context.Context, path string, w io.Writer) error {
-	resp, err := c.do(ctx, http.MethodGet, path, nil, nil)
+func (c *Client) copy(ctx context.Context, run, what string, w io.Writer) error {
+	resp, err := c.ofRun(ctx, http.MethodGet, run, what)
 	if err != nil {
 		return err
 	}
@@ -144,13 +149,17 @@ func (c *Client) copy(ctx context.Context, path string, w io.Writer) error {
 	return err
 }
 
-func (c *Client) each(ctx context.Context, path string, f func(audit.Event) error) error {
-	resp, err := c.do(ctx, http.MethodGet, path, nil, nil)
-	if err != nil {
-		return err
+// ofRun calls something of a run. What is no run's id is refused here: in a path it could
+// mean something else.
+func (c *Client) ofRun(ctx context.Context, method, run, what string) (*http.Response, error) {
+	if err := audit.CheckRun(run); err != nil {
+		return nil, notFound(err)
 	}
-	defer resp.Body.Close()
-	return audit.ReadEvents(resp.Body, f)
+	return c.do(ctx, method, "/v1/runs/"+run+what, nil, nil)
+}
+
+func notFound(err error) *Error {
+	return &Error{Code: http.StatusNotFound, Refused: true, Message: err.Error()}
 }
 
 func get[T any](ctx context.Context, c *Client, path string) (T, error) {
@@ -203,9 +212,12 @@ func (c *Client) do(ctx context.Context, method, path string, body io.Reader, fi
 var ErrUnreachable = errors.New("the supervisor cannot be reached")
 
 func (c *Client) explain(ctx context.Context, err error) error {
+	var op *net.OpError
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.Is(err, io.EOF), errors.As(err, &op) && op.Op != "dial":
+		return fmt.Errorf("%w: it broke the call off: %w", ErrUnreachable, err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: none is running at %s: start it with `sudo proctor serve`, or name its socket with --socket or PROCTOR_SOCKET", ErrUnreachable, c.Socket)
 	case errors.Is(err, fs.ErrPermission):

@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -32,6 +33,9 @@ func (c *descriptorConn) Read(p []byte) (int, error) {
 	}
 	if flags&unix.MSG_CTRUNC != 0 {
 		return 0, errTooManyDescriptors
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.EOF // bare, as readers expect it
 	}
 	return n, err
 }

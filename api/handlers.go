@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"proctor/audit"
 	"proctor/supervisor"
@@ -77,9 +79,7 @@ func (l *lines) Stderr(p []byte) error { return l.send(Message{Stderr: p}) }
 func (s *Server) run(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
 	conn := r.Context().Value(connKey{}).(*descriptorConn)
 	var q RunRequest
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	dec.DisallowUnknownFields()
-	err := dec.Decode(&q)
+	err := s.readBody(w, r, &q)
 	// The descriptors came with the request's first byte: they are all here now.
 	files := conn.take()
 	defer func() {
@@ -113,6 +113,24 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, c audit.Caller) err
 		return err
 	}
 	return ignoreGone(l.send(Message{Verdict: v}))
+}
+
+// readBody reads one JSON object and nothing after it. The body is read to its end also
+// because only then a client that goes away is noticed.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, into any) error {
+	conn := http.NewResponseController(w)
+	if err := conn.SetReadDeadline(time.Now().Add(s.bodyTimeout)); err != nil {
+		return err
+	}
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the JSON object")
+	}
+	return conn.SetReadDeadline(time.Time{})
 }
 
 // errClientGone is the cause of a run whose caller went away.
@@ -156,7 +174,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, c audit.Caller) er
 	if t := r.URL.Query().Get("limit"); t != "" {
 		n, err := strconv.Atoi(t)
 		if err != nil || n < 1 {
-			return &Error{Code: http.StatusBadRequest, Refused: true, Message: fmt.Sprintf("limit %q: not a positive number", t), Fix: "give one"}
+			return &Error{Code: http.StatusBadRequest, Refused: true, Message: fmt.Sprintf("limit %.40q: not a positive number", t), Fix: "give one"}
 		}
 		limit = n
 	}
@@ -212,7 +230,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, c audit.Caller) 
 func (s *Server) output(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
 	n, err := strconv.ParseUint(r.PathValue("n"), 10, 31)
 	if err != nil {
-		return &Error{Code: http.StatusNotFound, Refused: true, Message: fmt.Sprintf("output %q: not a number", r.PathValue("n"))}
+		return &Error{Code: http.StatusNotFound, Refused: true, Message: fmt.Sprintf("output %.40q: not a number", r.PathValue("n"))}
 	}
 	return s.file(w, r, c, "outputs", strconv.FormatUint(n, 10))
 }
@@ -222,6 +240,8 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request, c audit.Caller, el
 	if err != nil {
 		return err
 	}
+	// Asked before the file is opened: what is not active then does not grow any more.
+	active := slices.Contains(s.Supervisor.Active(), rec.Run)
 	f, err := os.Open(rec.Path(elem...))
 	if errors.Is(err, os.ErrNotExist) {
 		return &Error{Code: http.StatusNotFound, Refused: true, Message: fmt.Sprintf("run %s has no such file", rec.Run)}
@@ -231,8 +251,28 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request, c audit.Caller, el
 	}
 	defer f.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
-	_, _ = io.Copy(w, f)
+	var to io.Writer = w
+	if active && elem[0] == "events.jsonl" {
+		to = &lineWriter{w: w}
+	}
+	_, _ = io.Copy(to, f)
 	return nil
+}
+
+// lineWriter passes on whole lines: a record that is being written may end within one.
+type lineWriter struct {
+	w    io.Writer
+	rest []byte
+}
+
+func (l *lineWriter) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	end := bytes.LastIndexByte(l.rest, '\n') + 1
+	if _, err := l.w.Write(l.rest[:end]); err != nil {
+		return 0, err
+	}
+	l.rest = append(l.rest[:0], l.rest[end:]...)
+	return len(p), nil
 }
 
 func (s *Server) kill(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
@@ -258,8 +298,11 @@ func (s *Server) tail(w http.ResponseWriter, r *http.Request, c audit.Caller) er
 	if err := l.out.Flush(); err != nil {
 		return ignoreGone(err)
 	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.stopping, cancel)()
 	for {
-		batch, err := sub.Next(r.Context())
+		batch, err := sub.Next(ctx)
 		if err != nil {
 			return ignoreGone(err)
 		}

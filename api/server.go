@@ -22,9 +22,20 @@ import (
 // Group is the group whose members may use the socket, where it exists.
 const Group = "proctor"
 
+// Supervisor is what the server serves: a [supervisor.Supervisor].
+type Supervisor interface {
+	Run(context.Context, *supervisor.Request, supervisor.Observer) (*audit.Verdict, error)
+	Kill(run string) error
+	Active() []string
+	Records() *audit.Store
+	Feed() *audit.Feed
+	Images() []supervisor.Image
+	Since() time.Time
+}
+
 // ServerOptions of NewServer. Every field is required.
 type ServerOptions struct {
-	Supervisor *supervisor.Supervisor
+	Supervisor Supervisor
 	Version    string
 	Containerd func() string // how containerd is doing, for the status
 	Logger     *slog.Logger
@@ -33,12 +44,17 @@ type ServerOptions struct {
 // Server serves the supervisor on a socket.
 type Server struct {
 	ServerOptions
-	http *http.Server
+	http     *http.Server
+	stopping context.Context // ends with Shutdown
+	stop     context.CancelFunc
+	// bodyTimeout bounds how long a request may take to come in, once it has begun to.
+	bodyTimeout time.Duration
 }
 
 // NewServer does not listen yet: see Serve.
 func NewServer(o ServerOptions) *Server {
-	s := &Server{ServerOptions: o}
+	s := &Server{ServerOptions: o, bodyTimeout: time.Minute}
+	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.http = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -60,12 +76,20 @@ func Vacant(path string) error {
 	if len(path) > maxSocketPath {
 		return fmt.Errorf("socket %s: a unix socket's path has at most %d bytes, this one has %d: choose a shorter one with --socket", path, maxSocketPath, len(path))
 	}
-	if c, err := net.Dial("unix", path); err == nil {
-		c.Close()
-		return fmt.Errorf("socket %s: another supervisor serves it: stop that one, or choose another with --socket", path)
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil // nothing, or nothing that can be seen: listening will say so
 	}
-	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
+	if info.Mode()&os.ModeSocket == 0 {
 		return fmt.Errorf("socket %s: something else is there: remove it, or choose another with --socket", path)
+	}
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		c.Close()
+	}
+	// Any other answer than a refusal, such as a full queue, is somebody's.
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("socket %s: another supervisor serves it: stop that one, or choose another with --socket", path)
 	}
 	return nil
 }
@@ -117,9 +141,10 @@ func (s *Server) Serve(l *net.UnixListener) error {
 	return err
 }
 
-// Shutdown stops listening, waits for the calls under way until ctx ends, and then breaks
-// them off.
+// Shutdown stops listening, ends live feeds, waits for the other calls under way until ctx
+// ends, and then breaks them off.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.stop()
 	err := s.http.Shutdown(ctx)
 	return errors.Join(err, s.http.Close())
 }
@@ -168,7 +193,7 @@ func describe(err error) *Error {
 	case errors.As(err, &refusal):
 		return &Error{Code: http.StatusUnprocessableEntity, Refused: true, Message: refusal.What, Fix: refusal.Fix}
 	case errors.Is(err, audit.ErrNoRun):
-		return &Error{Code: http.StatusNotFound, Refused: true, Message: err.Error()}
+		return notFound(err)
 	case errors.Is(err, supervisor.ErrStopping):
 		return &Error{Code: http.StatusServiceUnavailable, Message: err.Error(), Fix: "try again when it is back"}
 	default:

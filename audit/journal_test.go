@@ -255,6 +255,8 @@ func TestFinishJournal(t *testing.T) {
 	}
 	lossyEnd := bytes.ReplaceAll(ownEnd, []byte(`"lost":0`), []byte(`"lost":2`))
 	ownEnd, lossyEnd = append(ownEnd, '\n'), append(lossyEnd, '\n')
+	gap := bytes.Replace(data, lines[3], nil, 1)
+	gapEnd := bytes.ReplaceAll(ownEnd, []byte(`"lost":0`), []byte(`"lost":1`))
 
 	for _, test := range []struct {
 		name     string
@@ -277,6 +279,8 @@ func TestFinishJournal(t *testing.T) {
 		{name: "has its end", have: slices.Concat(data, ownEnd), kept: slices.Concat(data, ownEnd), counts: audit.Counts{Events: 7}, status: "ok", complete: true},
 		{name: "end without newline", have: slices.Concat(data, ownEnd[:len(ownEnd)-1]), kept: slices.Concat(data, ownEnd), counts: audit.Counts{Events: 7}, status: "ok", complete: true},
 		{name: "end says lost", have: slices.Concat(data, lossyEnd), kept: slices.Concat(data, lossyEnd), counts: audit.Counts{Events: 7, Lost: 2}, status: "ok"},
+		{name: "end says what is lost", have: slices.Concat(gap, gapEnd), kept: slices.Concat(gap, gapEnd), counts: audit.Counts{Events: 7, Lost: 1}, status: "ok"},
+		{name: "something after an end", have: slices.Concat(before, ownEnd, last), kept: slices.Concat(before, ownEnd, last), counts: audit.Counts{Events: 7}, status: "interrupted"},
 		{name: "end says more than there is", have: slices.Concat(before, ownEnd), kept: slices.Concat(before, ownEnd), counts: audit.Counts{Events: 7}, status: "ok"},
 		{name: "end is cut", have: slices.Concat(data, ownEnd[:20]), kept: data, cut: string(ownEnd[:20]), counts: audit.Counts{Events: 7}, status: "interrupted"},
 	} {

@@ -257,8 +257,11 @@ func (s *Supervisor) Active() []string {
 // Since is when Start was done.
 func (s *Supervisor) Since() time.Time { return s.since }
 
+// Image is one that runs may use.
+type Image = images.Image
+
 // Images lists what runs may use.
-func (s *Supervisor) Images() []images.Image { return s.currentLock().All() }
+func (s *Supervisor) Images() []Image { return s.currentLock().All() }
 
 func (s *Supervisor) currentLock() *images.Lock {
 	s.mu.Lock()

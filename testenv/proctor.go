@@ -2,9 +2,6 @@ package testenv
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,7 +68,10 @@ func StartProctor(t testing.TB, o ProctorOptions) *Proctor {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() { p.cmd.Wait(); close(p.ended) }()
+	go func() {
+		_ = p.cmd.Wait() // the state tells
+		close(p.ended)
+	}()
 	t.Cleanup(func() {
 		p.Stop(t)
 		if m := readyLine.FindStringSubmatch(p.Log()); m != nil {
@@ -154,20 +154,6 @@ func (p *Proctor) Cgroup(t testing.TB) string {
 
 // Namespace is containerd's that the supervisor uses: called like the parent cgroup.
 func (p *Proctor) Namespace(t testing.TB) string { return p.Cgroup(t) }
-
-// RunJSON runs a program and returns its verdict, whatever it is.
-func (p *Proctor) RunJSON(ctx context.Context, args ...string) (map[string]any, error) {
-	cmd := exec.CommandContext(ctx, p.binary, append([]string{"run", "--json"}, args...)...)
-	cmd.Env = append(os.Environ(), "PROCTOR_SOCKET="+p.Socket)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	runErr := cmd.Run()
-	v := map[string]any{}
-	if err := json.Unmarshal(stdout.Bytes(), &v); err != nil {
-		return nil, fmt.Errorf("no verdict (%w): %v: %s%s", err, runErr, &stdout, &stderr)
-	}
-	return v, nil
-}
 
 // syncBuffer is a buffer that is written while it is read.
 type syncBuffer struct {

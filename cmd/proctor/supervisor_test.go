@@ -128,24 +128,11 @@ func mkdir(t testing.TB) string {
 	return dir
 }
 
-// imagesDir is where the built images are: PROCTOR_IMAGES, or build/images in the module.
-func imagesDir(t testing.TB) string {
-	t.Helper()
-	dir := os.Getenv("PROCTOR_IMAGES")
-	if dir == "" {
-		dir = filepath.Join(testenv.ModuleRoot(t), "build", "images")
-	}
-	if _, err := os.Stat(filepath.Join(dir, "images.lock")); err != nil {
-		t.Fatalf("no built images: %v: run `make images`, or set PROCTOR_IMAGES", err)
-	}
-	return dir
-}
-
 // pickImages makes a directory in dir with some of the built images, whatever else was
 // built. The one named shell alone takes a second to import.
 func pickImages(t testing.TB, dir string, names ...string) string {
 	t.Helper()
-	from, to := imagesDir(t), filepath.Join(dir, "images")
+	from, to := testenv.ImagesDir(t), filepath.Join(dir, "images")
 	lock, err := os.ReadFile(filepath.Join(from, "images.lock"))
 	if err != nil {
 		t.Fatal(err)

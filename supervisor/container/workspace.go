@@ -111,6 +111,11 @@ func (w *workspace) put(name string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
 		return err
 	}
+	for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
+		if err := os.Chmod(w.path(dir), 0o755); err != nil { // past the umask
+			return err
+		}
+	}
 	f, err := os.OpenFile(p, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o444)
 	if err != nil {
 		return err
