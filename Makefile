@@ -75,6 +75,11 @@ test-unit: bin/tools/gotestsum | go ## run the tests that need no root and nothi
 test-race: build build/race/proctor bin/tools/gotestsum | deps-test ## run the tests with the race detector; those that need root only as root
 	@GO=$(GO) scripts/gotest race
 
+.PHONY: test-ordinary
+test-ordinary: build images bin/tools/gotestsum | deps-test ## run CPython's own tests, other languages, and 1,000 pandas runs in boxes (root, long)
+	@$(STEP) "building the image with other languages" bin/proctor images build --dir build/ordinary --recipes testenv/ordinary/images ordinary
+	@GO=$(GO) scripts/gotest ordinary
+
 .PHONY: bench
 bench: build images | deps-test ## measure what a run costs, as ratios against containerd alone (root)
 	@GO=$(GO) scripts/gotest bench

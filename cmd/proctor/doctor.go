@@ -41,7 +41,7 @@ func doctorAction(c *cli.Context) error {
 		err = printChecks(checks)
 	}
 	if err == nil && doctor.Worst(checks) == doctor.Fail {
-		err = cli.Exit("", 1)
+		err = exitWith(1, "")
 	}
 	return err
 }
@@ -62,7 +62,7 @@ func printChecks(checks []doctor.Check) error {
 		return err
 	}
 	if failed > 0 {
-		return cli.Exit(fmt.Sprintf("%d of %d checks fail", failed, len(checks)), 1)
+		return exitWith(1, fmt.Sprintf("%d of %d checks fail", failed, len(checks)))
 	}
 	fmt.Printf("\nall that Proctor needs is there\n")
 	return nil

@@ -84,7 +84,7 @@ func noEmpty(c *cli.Context, names ...string) error {
 }
 
 func usagef(format string, args ...any) error {
-	return cli.Exit(fmt.Sprintf(format, args...), codeUsage)
+	return exitWith(codeUsage, fmt.Sprintf(format, args...))
 }
 
 // The flag package's own messages, which show one dash.

@@ -18,8 +18,9 @@ var version = "development"
 
 // Exit codes; a run that took place gives its program's own.
 const (
-	codeFailed = 125 // Proctor could not do it
-	codeUsage  = 2
+	codeFailed      = 125 // Proctor could not do it
+	codeUsage       = 2
+	codeInterrupted = 130 // 128 + SIGINT, as shells have it
 )
 
 func main() {
@@ -34,16 +35,26 @@ func run(ctx context.Context, args []string) int {
 	if err == nil {
 		return 0
 	}
-	var exit cli.ExitCoder
-	if errors.As(err, &exit) {
-		if exit.Error() != "" {
-			fmt.Fprintln(os.Stderr, "proctor:", oneLine(exit.Error()))
+	// Not any error with an ExitCode, such as that of a command that was run.
+	if exit, ok := errors.AsType[*exitError](err); ok {
+		if exit.message != "" {
+			fmt.Fprintln(os.Stderr, "proctor:", oneLine(exit.message))
 		}
-		return exit.ExitCode()
+		return exit.code
 	}
 	fmt.Fprintln(os.Stderr, "proctor:", oneLine(err.Error()))
 	return codeFailed
 }
+
+// exitError ends the process with a code of its own, and a message unless that is empty.
+type exitError struct {
+	code    int
+	message string
+}
+
+func (e *exitError) Error() string { return e.message }
+
+func exitWith(code int, message string) error { return &exitError{code, message} }
 
 // New is the command line.
 func New() *cli.App {

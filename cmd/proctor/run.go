@@ -104,7 +104,7 @@ func runAction(c *cli.Context) error {
 		out.abandon()
 	}
 	if errors.Is(err, context.Canceled) {
-		return cli.Exit("interrupted: the run was ended", 130)
+		return exitWith(codeInterrupted, "interrupted: the run was ended")
 	}
 	if err != nil {
 		return notRun(c, err)
@@ -123,7 +123,7 @@ func runAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return cli.Exit("", v.ExitCode)
+	return exitWith(v.ExitCode, "")
 }
 
 // notRun reports a run that did not take place; an agent that asked for JSON gets a verdict
@@ -144,7 +144,7 @@ func notRun(c *cli.Context, err error) error {
 	if perr := printJSON(v); perr != nil {
 		return perr
 	}
-	return cli.Exit("", codeFailed)
+	return exitWith(codeFailed, "")
 }
 
 func printJSON(v any) error {
@@ -318,7 +318,7 @@ func readStdin(ctx context.Context) ([]byte, error) {
 	case err := <-done:
 		return code, err
 	case <-ctx.Done():
-		return nil, cli.Exit("interrupted: nothing was run", 130)
+		return nil, exitWith(codeInterrupted, "interrupted: nothing was run")
 	}
 }
 

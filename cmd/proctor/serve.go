@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -95,10 +97,12 @@ func serveAction(c *cli.Context) (err error) {
 	if err := api.Vacant(cfg.Socket); err != nil {
 		return err
 	}
+	// Whoever reads the log may go; the supervisor stays, with all it has to take down.
+	signal.Ignore(syscall.SIGPIPE)
 	started := time.Now()
 	h, err := host.Start(c.Context, cfg, log, images.PlainProgress(os.Stderr, "image: "))
 	if err != nil && c.Context.Err() != nil {
-		return cli.Exit(fmt.Sprintf("interrupted before it was ready: %v", err), 130)
+		return exitWith(codeInterrupted, fmt.Sprintf("interrupted before it was ready: %v", err))
 	}
 	if err != nil {
 		return err

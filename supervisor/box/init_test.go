@@ -92,9 +92,13 @@ func spoiledInit() {
 	for _, fd := range []int{3, 4} {
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
 	}
-	// A Go program takes some signals back that it was started without; a shell does not.
-	script := []string{"/bin/sh", "-c", `trap "" HUP INT PIPE USR2 CHLD; exec "$@"`, "sh"}
-	panic(syscall.Exec(script[0], append(script, os.Args[1:]...), []string{"OF_INIT=1"}))
+	for _, sig := range []unix.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGPIPE, unix.SIGUSR2, unix.SIGCHLD, unix.SIGSYS} {
+		ignore := [4]uint64{1} // struct sigaction of the kernel, whose first field SIG_IGN is
+		if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&ignore)), 0, 8, 0, 0); errno != 0 {
+			panic(errno)
+		}
+	}
+	panic(syscall.Exec(os.Args[1], os.Args[1:], []string{"OF_INIT=1"}))
 }
 
 // initBinary compiles init; sanitized, a bug in it is a crash.
@@ -644,6 +648,17 @@ func TestInitAsPID1Root(t *testing.T) {
 
 	t.Run("reaps", func(t *testing.T) {
 		p, _ := start()
+		// The program's streams are none of init's, nor has it any of its own left.
+		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", p.cmd.Process.Pid, e.Name()))
+			if !strings.HasPrefix(to, "socket:") && to != "anon_inode:[signalfd]" {
+				t.Errorf("init holds %s, %s", e.Name(), to)
+			}
+		}
 		deadline := time.Now().Add(5 * time.Second)
 		for {
 			children, zombies := childrenOf(t, p.cmd.Process.Pid)

@@ -203,6 +203,7 @@ func (b *containerBox) Destroy(ctx context.Context) error {
 	}
 	if b.idBase != 0 {
 		b.runtime.ids.give(b.idBase)
+		b.runtime.processors.give(b.cpus)
 		b.idBase = 0
 	}
 	return errors.Join(errs...)

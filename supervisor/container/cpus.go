@@ -1,8 +1,10 @@
 package container
 
 import (
+	"cmp"
 	"math"
-	"math/rand/v2"
+	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -11,15 +13,21 @@ import (
 
 // shownCPUs is the processors a program is told it has.
 type shownCPUs struct {
-	set box.CPUSet
-	n   int
+	set     box.CPUSet
+	n       int
+	numbers []int // of those in set; empty when all are shown
 }
 
-// chooseCPUs picks as many of the host's processors as the limit is worth, rounded up,
-// starting at a random one so that boxes spread. Code sizes its thread pools by the number
-// it sees: with the host's it would start threads that only wait for the quota, and hit
-// its process limit.
-func chooseCPUs(limit float64) shownCPUs {
+// processors spreads boxes over the host's. The zero value is ready.
+type processors struct {
+	mu    sync.Mutex
+	boxes map[int]int // how many boxes are shown each
+}
+
+// take picks as many of the host's processors as a limit is worth, rounded up, those that
+// the fewest boxes were shown. Code sizes its thread pools by the number it sees: with the
+// host's it would start threads that only wait for the quota, and hit its process limit.
+func (p *processors) take(limit float64) shownCPUs {
 	var host unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &host); err != nil {
 		return shownCPUs{n: int(math.Ceil(limit))}
@@ -30,13 +38,29 @@ func chooseCPUs(limit float64) shownCPUs {
 			available = append(available, i)
 		}
 	}
-	c := shownCPUs{n: min(int(math.Ceil(limit)), len(available))}
+	c := shownCPUs{n: int(math.Ceil(min(limit, float64(len(available)))))}
 	if c.n == len(available) {
 		return c // all of them: nothing to set
 	}
-	start := rand.IntN(len(available))
-	for i := range c.n {
-		c.set.Set(available[(start+i)%len(available)])
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.boxes == nil {
+		p.boxes = map[int]int{}
+	}
+	slices.SortStableFunc(available, func(a, b int) int { return cmp.Compare(p.boxes[a], p.boxes[b]) })
+	c.numbers = available[:c.n]
+	for _, i := range c.numbers {
+		c.set.Set(i)
+		p.boxes[i]++
 	}
 	return c
+}
+
+// give takes back what take gave.
+func (p *processors) give(c shownCPUs) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, i := range c.numbers {
+		p.boxes[i]--
+	}
 }

@@ -37,7 +37,8 @@ type Options struct {
 // Runtime implements box.Runtime.
 type Runtime struct {
 	Options
-	ids idRanges
+	ids        idRanges
+	processors processors
 }
 
 // New checks the options. There is nothing to close.
@@ -83,7 +84,7 @@ func (r *Runtime) Create(ctx context.Context, spec box.Spec) (_ box.Box, err err
 		}
 	}()
 	b.idBase = r.ids.take()
-	b.cpus = chooseCPUs(spec.Limits.CPUs)
+	b.cpus = r.processors.take(spec.Limits.CPUs)
 	if b.work, err = newWorkspace(r.boxDir(spec.ID), spec.Limits, b.idBase, b.cpus.n, spec.Resolver); err != nil {
 		return nil, err
 	}

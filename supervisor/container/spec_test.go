@@ -165,18 +165,50 @@ func TestSpecFewOpenFiles(t *testing.T) {
 	}
 }
 
-func TestChooseCPUs(t *testing.T) {
-	all := chooseCPUs(1 << 20).n
-	if all < 1 || chooseCPUs(1<<20).set != (box.CPUSet{}) {
-		t.Errorf("%d processors, set %x", all, chooseCPUs(1<<20).set)
+func TestProcessors(t *testing.T) {
+	var p processors
+	whole := p.take(1 << 20)
+	all := whole.n
+	if all < 1 || whole.set != (box.CPUSet{}) {
+		t.Errorf("%d processors, set %x", all, whole.set)
 	}
 	for limit, want := range map[float64]int{0.05: 1, 1: 1, 1.01: 2, float64(all): all, float64(all) + 0.5: all} {
-		c := chooseCPUs(limit)
+		c := p.take(limit)
 		if want = min(want, all); c.n != want {
 			t.Errorf("%g: %d, want %d", limit, c.n, want)
 		}
 		if n := count(c.set); n != 0 && n != c.n || n == 0 && c.n != all {
 			t.Errorf("%g: %d shown and %d set of %d", limit, c.n, n, all)
+		}
+		p.give(c)
+	}
+	for i, n := range p.boxes {
+		if n != 0 {
+			t.Errorf("processor %d is still counted %d times", i, n)
+		}
+	}
+}
+
+// As many boxes as there are processors get one each, and the one that is given back is the
+// next to be taken.
+func TestProcessorsSpread(t *testing.T) {
+	var p processors
+	all := p.take(1 << 20).n
+	if all == 1 {
+		return // there is nothing to spread over
+	}
+	held := map[box.CPUSet]shownCPUs{}
+	for range all {
+		c := p.take(1)
+		held[c.set] = c
+	}
+	if len(held) != all {
+		t.Errorf("%d boxes are on %d of %d processors", all, len(held), all)
+	}
+	for set, c := range held {
+		p.give(c)
+		if again := p.take(1); again.set != set {
+			t.Errorf("took %x while %x is free", again.set, set)
 		}
 	}
 }
