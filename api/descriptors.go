@@ -37,7 +37,7 @@ func (c *descriptorConn) Read(p []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		err = io.EOF // bare, as readers expect it
 	}
-	return n, err
+	return max(n, 0), err // it is -1 with an error, which a Reader's never is
 }
 
 func (c *descriptorConn) keep(oob []byte) error {

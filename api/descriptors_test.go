@@ -173,8 +173,14 @@ func TestDescriptorsCutOff(t *testing.T) {
 	}
 }
 
-func TestDescriptorConnEndsWithEOF(t *testing.T) {
+// It reads as a Reader must.
+func TestDescriptorConnErrors(t *testing.T) {
 	client, server := connect(t)
+	server.SetReadDeadline(time.Now().Add(-time.Second))
+	if n, err := server.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("too late: %d, %v", n, err)
+	}
+	server.SetReadDeadline(time.Time{})
 	client.Close()
 	if _, err := server.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // readers compare
 		t.Errorf("got %v", err)

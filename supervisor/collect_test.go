@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -259,6 +260,24 @@ func TestCollectEntryLimit(t *testing.T) {
 	}
 	if c := collect(t, from, limits); c.entries != 5 || len(c.files) != 3 {
 		t.Errorf("%d entries looked at, %v taken", c.entries, c.names())
+	}
+}
+
+// Of a huge directory not even all names are read.
+func TestCollectHugeDirectory(t *testing.T) {
+	from, _ := outputsDir(t)
+	for i := range 5000 {
+		must(t, unix.Mkfifo(filepath.Join(from, fmt.Sprint(i)), 0o600))
+	}
+	limits := ample
+	limits.entries = 5
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c, err := collectOutputs(from, t.TempDir(), limits)
+	must(t, err)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 100_000 || c.entries != 5 {
+		t.Errorf("%d entries looked at, %d bytes used", c.entries, n)
 	}
 }
 

@@ -73,7 +73,7 @@ func TestJudge(t *testing.T) {
 			if test.remedy == "" && v.Remedy != "" || !strings.Contains(v.Remedy, test.remedy) {
 				t.Errorf("remedy %q, want %q", v.Remedy, test.remedy)
 			}
-			if test.ending.oom == 0 && strings.Contains(v.Reason, "processes for memory") {
+			if (test.ending.oom == 0 || test.ending.mainOOM) && strings.Contains(v.Reason, "processes for memory") {
 				t.Errorf("reason %q speaks of memory", v.Reason)
 			}
 			if strings.ContainsAny(v.Reason, "\n") {

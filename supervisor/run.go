@@ -147,6 +147,10 @@ func (r *run) openJournal(context.Context) (err error) {
 // prepare makes a box, watched and waiting, that knows nothing of the code.
 func (r *run) prepare(ctx context.Context) error {
 	s := r.supervisor
+	// Somebody may have taken the kernel's programs away since the last run.
+	if err := s.sensor.Check(); err != nil {
+		return fmt.Errorf("nothing is run unwatched: %w", err)
+	}
 	ns, err := netpolicy.NewNamespace(filepath.Join(s.runDir, "netns"), r.id)
 	if err != nil {
 		return err
