@@ -144,9 +144,11 @@ static void become(const int stdio[3], const char *cwd, char **argv, char **envp
 	syscall(SYS_close_range, 3u, ~0u, 4u /* CLOSE_RANGE_CLOEXEC */);
 	setsid();
 	umask(022);
-	/* Whatever the supervisor was started with: nohup ignores SIGHUP, for one. */
+	/* Whatever the supervisor was started with: nohup ignores SIGHUP, for one. By the bare
+	 * call, as libc keeps signals 32 and 33 to itself; all zero is SIG_DFL. */
+	static const unsigned long defaults[8];
 	for (int sig = 1; sig < _NSIG; sig++)
-		signal(sig, SIG_DFL);
+		syscall(SYS_rt_sigaction, sig, defaults, NULL, _NSIG / 8);
 	sigset_t none;
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
