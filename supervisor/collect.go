@@ -75,7 +75,7 @@ func (c *collector) skip(name, reason string) {
 func (c *collector) directory(dir *os.File, prefix string, depth int) error {
 	defer dir.Close()
 	// A bound on names read before any is looked at: the directory may hold millions.
-	names, err := dir.Readdirnames(-1)
+	names, err := dir.Readdirnames(c.limits.entries - c.entries + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}

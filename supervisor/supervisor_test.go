@@ -18,7 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"proctor/audit"
+	"proctor/bpf"
 	"proctor/supervisor/box"
+	"proctor/supervisor/cgroup"
 	"proctor/testenv"
 )
 
@@ -125,6 +127,23 @@ func TestStopMissesNobody(t *testing.T) {
 	}
 }
 
+// sensor is one on a parent cgroup of the test's own.
+func sensor(t *testing.T) *bpf.Sensor {
+	t.Helper()
+	cgroups, err := cgroup.Detect()
+	must(t, err)
+	parent := testenv.Cgroup(t)
+	must(t, cgroups.MakeParent(parent))
+	s, err := bpf.Open(bpf.Options{Cgroup: cgroups.Unified(parent), Dir: testenv.Dir(t), Logger: testenv.Logger(t)})
+	must(t, err)
+	t.Cleanup(func() {
+		if err := s.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
 // bareSupervisor is what admit and Stop need.
 func bareSupervisor(t *testing.T) *Supervisor {
 	t.Helper()
@@ -218,7 +237,7 @@ func events(t *testing.T, rec *audit.Record) (events []audit.Event) {
 func TestRunWithoutBox(t *testing.T) {
 	testenv.Root(t)
 	testenv.LeakCheck(t)
-	s := newSupervisor(t, nil)
+	s := newSupervisor(t, func(o *Options) { o.Sensor = sensor(t) })
 	must(t, s.Start(t.Context()))
 	v, events := runToError(t, s, t.Context())
 	if v.Status != audit.StatusError || v.ExitCode != CodeNotRun || !strings.Contains(v.Reason, "no box today") || v.Audit.Complete {
@@ -243,6 +262,7 @@ func TestRunCanceledBeforeStart(t *testing.T) {
 	testenv.LeakCheck(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	s := newSupervisor(t, func(o *Options) {
+		o.Sensor = sensor(t)
 		o.Runtime = noRuntime{create: func(ctx context.Context) error {
 			cancel(errors.New("its caller went away"))
 			<-ctx.Done()

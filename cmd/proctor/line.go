@@ -52,6 +52,8 @@ func line(e *audit.Event, withRun bool) string {
 		fmt.Fprintf(&b, " %s in %s", printable(e.Start.Code.Name), e.Start.Image.Name)
 	case e.End != nil:
 		fmt.Fprintf(&b, " %s: %s; events=%d lost=%d", e.End.Status, oneLine(e.End.Reason), e.End.Events, e.End.Lost)
+	case e.Cut != nil:
+		fmt.Fprintf(&b, " the record was broken off in the middle of a line: %s", e.Cut.Line.Printable())
 	case e.Gap != nil:
 		fmt.Fprintf(&b, " %d events not shown: this reader was too slow, the records have them", e.Gap.Events)
 	}

@@ -97,6 +97,8 @@ func serveAction(c *cli.Context) (err error) {
 	if err := api.Vacant(cfg.Socket); err != nil {
 		return err
 	}
+	// The root of a box's user namespace has to pass through directories made here.
+	syscall.Umask(0o022)
 	// Whoever reads the log may go; the supervisor stays, with all it has to take down.
 	signal.Ignore(syscall.SIGPIPE)
 	started := time.Now()

@@ -96,6 +96,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"negative size", "limits: {default: {memory: -1G}}\n", []string{"yaml:1: ", "size such as"}},
 		{"size of nothing", "limits: {default: {scratch: 0}}\n", []string{"yaml:1: ", "size such as"}},
 		{"size past all bounds", "limits: {ceiling: {memory: 9999999P}}\n", []string{"yaml:1: ", "size such as"}},
+		{"size past all machines", "limits: {ceiling: {memory: 100P}}\n", []string{"yaml:1: ", "size such as"}},
 		{"mapping for a size", "limits: {ceiling: {memory: {a: 1}}}\n", []string{"yaml:1: ", "size such as"}},
 		{"no limit on processes", "limits:\n  ceiling:\n    pids: 0\n", []string{"yaml:3: ", `"0"`, "whole number"}},
 		{"part of a process", "limits: {default: {pids: 1.5}}\n", []string{"yaml:1: ", "whole number"}},
@@ -201,7 +202,7 @@ func TestInstancesAreApart(t *testing.T) {
 			}
 		}
 	}
-	for _, parent := range []string{"a/b", "a-b", "a_b", "a.b", "a--b", "a-", "x/a/b", strings.Repeat("a", 65), strings.Repeat("a", 64)} {
+	for _, parent := range []string{"a/b", "a-b", "a_b", "a.b", "a--b", "a-", "x/a/b", strings.Repeat("a", 200), strings.Repeat("a", 64)} {
 		ns := complete(t, Config{Cgroup: parent}).Namespace()
 		if other, taken := namespaces[ns]; taken {
 			t.Errorf("%s and %s share %s", parent, other, ns)

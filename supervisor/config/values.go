@@ -64,10 +64,7 @@ func (c *CPUs) UnmarshalYAML(n ast.Node) error {
 
 // text is a value as it was written, without quotes and comments.
 func text(n ast.Node) string {
-	switch n := n.(type) {
-	case *ast.AnchorNode:
-		return text(n.Value)
-	case ast.ScalarNode:
+	if n, ok := n.(ast.ScalarNode); ok {
 		return n.GetToken().Value
 	}
 	return ""
