@@ -56,9 +56,10 @@ func (s *Supervisor) Run(ctx context.Context, req *Request, obs Observer) (*audi
 		log: s.log.With("run", id), tally: newTally(),
 	}
 	r.onRelease("leave the supervisor", func(context.Context) error { s.runs.Done(); return nil })
-	r.onRelease("forget the run", func(context.Context) error { s.forget(id); cancel(nil); return nil })
 	defer r.passing.Wait() // last: a slow observer keeps no box
 	defer s.release(r)
+	// First: who ends it from now on comes too late, though its box may still be there.
+	defer func() { s.forget(id); cancel(nil) }()
 
 	if r.record, err = s.store.Create(id, req.Code); err != nil {
 		return nil, err

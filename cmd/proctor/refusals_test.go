@@ -55,8 +55,8 @@ var refusals = map[string]refusal{
 	"code name with ANSI":   {args: []string{"run", "\x1b[31m.sh"}, code: 125, line: `code "\x1b[31m.sh": no such file or directory` + readable},
 	"stdin of no language":  {args: []string{"run", "-"}, code: 2, line: "code from stdin: say what it is with --lang, such as --lang python"},
 	"ending of no language": {args: []string{"run", "in.txt"}, code: 2, line: `"in.txt": its ending does not tell the language: say it with --lang, such as --lang python`},
-	"language unknown":      {args: sh("--lang", "cobol"), code: 125, line: `language "cobol": no image has an interpreter for it, there is python, sh: choose one of these with --lang`},
-	"language not in image": {args: sh("--lang", "python", "--image", "shell"), code: 125, line: `language "python": image shell has interpreters for sh: use one of these, or another image` + bare},
+	"language unknown":      {args: sh("--lang", "cobol"), code: 125, line: `language "cobol": no image has an interpreter for it, there is bash, python, sh: choose one of these with --lang`},
+	"language not in image": {args: sh("--lang", "python", "--image", "shell"), code: 125, line: `language "python": image shell has interpreters for bash, sh: use one of these, or another image` + bare},
 	"language empty":        {args: sh("--lang", ""), code: 2, line: `--lang "": is empty: give a value, or leave the flag out`},
 	"argument without --":   {args: []string{"run", "ok.sh", "x"}, code: 2, line: `"x" stands after the program: flags go before it, the program's own arguments after --`},
 	"flag after program":    {args: []string{"run", "ok.sh", "--json"}, code: 2, line: `"--json" stands after the program: flags go before it, the program's own arguments after --`},
@@ -264,7 +264,7 @@ func TestUnreachable(t *testing.T) {
 		for _, args := range [][]string{
 			{"--socket", socket, "status"}, {"status", "--socket", socket}, {"run", "--socket", socket, "--lang", "sh", "-"},
 			{"audit", "list", "--socket", socket}, {"audit", "tail", "--socket", socket}, {"images", "list", "--socket", socket},
-			{"kill", "--socket", socket, "x"},
+			{"kill", "--socket", socket, "0190b0a4-7c1e-7a5e-8f6b-2f1c3d4e5f60"},
 		} {
 			r := s.proctor(t, "echo hi", args...)
 			if want := "proctor: the supervisor cannot be reached: " + line + "\n"; r.stderr != want || r.code != 125 || r.stdout != "" {

@@ -94,6 +94,9 @@ func serveAction(c *cli.Context) (err error) {
 		return err
 	}
 	// Before anything that takes its time.
+	if err := host.Check(cfg); err != nil {
+		return err
+	}
 	if err := api.Vacant(cfg.Socket); err != nil {
 		return err
 	}

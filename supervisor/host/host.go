@@ -46,11 +46,8 @@ func Start(ctx context.Context, c *config.Config, log *slog.Logger, progress ima
 			err = errors.Join(err, h.Stop(context.WithoutCancel(ctx)))
 		}
 	}()
-	if os.Geteuid() != 0 {
-		return nil, errors.New("the supervisor needs root: start it with sudo")
-	}
-	if err := c.Limits.Range().Validate(); err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
+	if err := Check(c); err != nil {
+		return nil, err
 	}
 	for _, dir := range []string{c.StateDir, c.RunDir} {
 		// Passable for the root of a box's user namespace, which reaches its root file
@@ -97,6 +94,17 @@ func Start(ctx context.Context, c *config.Config, log *slog.Logger, progress ima
 	h.onRelease(func(ctx context.Context) error { h.Supervisor.Stop(ctx); return nil })
 	h.prune(ctx, c, client, lock)
 	return h, nil
+}
+
+// Check says what would keep Start from working and can be seen at once.
+func Check(c *config.Config) error {
+	if os.Geteuid() != 0 {
+		return errors.New("the supervisor needs root: start it with sudo")
+	}
+	if err := c.Limits.Range().Validate(); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	return nil
 }
 
 func (h *Host) onRelease(f func(context.Context) error) { h.releases = append(h.releases, f) }
