@@ -298,7 +298,7 @@ func TestFinishJournal(t *testing.T) {
 				t.Fatal(err)
 			}
 			after := readFile(t, path)
-			if want := (audit.Summary{Counts: test.counts, Complete: test.complete, Seal: sealOf(after)}); sum != want {
+			if want := (audit.Summary{Counts: test.counts, Complete: test.complete, Seal: sealOf(after)}); !cmp.Equal(sum, want) {
 				t.Errorf("summary %+v, want %+v", sum, want)
 			}
 			if got.Status != test.status || got.Counts != test.counts {

@@ -100,8 +100,10 @@ type FileCounts struct {
 // Summary says how complete the record is and what it hashes to.
 type Summary struct {
 	Counts
-	Complete bool   `json:"complete"` // nothing lost, and the end was seen
-	Seal     string `json:"seal"`     // sha256: of events.jsonl, whole
+	// LostByKind says which acts are missing. What policy refuses is refused, recorded or not.
+	LostByKind map[Kind]uint64 `json:"lost_by_kind,omitempty"`
+	Complete   bool            `json:"complete"` // nothing lost, and the end was seen
+	Seal       string          `json:"seal"`     // sha256: of events.jsonl, whole
 }
 
 // Request is what was asked for, as it was understood. It stands in request.json.

@@ -219,6 +219,33 @@ func (w *Watch) Counts() (audit.Counts, error) {
 	return counts, nil
 }
 
+// lostKinds are the record's names for what the programs count losses by.
+var lostKinds = map[kernEventKind]audit.Kind{
+	kernEventKindEVENT_OPEN: audit.KindOpen, kernEventKindEVENT_EXEC: audit.KindExec, kernEventKindEVENT_FORK: audit.KindFork,
+	kernEventKindEVENT_EXIT: audit.KindExit, kernEventKindEVENT_CONNECT: audit.KindConnect, kernEventKindEVENT_SEND: audit.KindSend,
+	kernEventKindEVENT_DROP: audit.KindSend, kernEventKindEVENT_OOM: audit.KindOOM,
+}
+
+// LostByKind returns what found no room in the ring, by kind; nil if nothing is lost. It is
+// for before Close.
+func (w *Watch) LostByKind() (map[audit.Kind]uint64, error) {
+	var entry kernRun
+	if err := w.runs.Lookup(w.id, &entry); err != nil {
+		return nil, fmt.Errorf("losses of run %s: %w", w.run, err)
+	}
+	var lost map[audit.Kind]uint64
+	for kind, n := range entry.Lost {
+		if n == 0 {
+			continue
+		}
+		if lost == nil {
+			lost = map[audit.Kind]uint64{}
+		}
+		lost[lostKinds[kernEventKind(kind)]] += n
+	}
+	return lost, nil
+}
+
 // Close makes the run unknown to the programs, which from then on refuse its cgroup
 // everything, and frees the ring. A second Close does nothing.
 func (w *Watch) Close() error {

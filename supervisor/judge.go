@@ -29,6 +29,7 @@ type ending struct {
 	oom      int64
 	mainOOM  bool
 	pidsHit  int64
+	lost     map[audit.Kind]uint64 // events that are not in the record
 	limits   box.Limits
 	blocked  []audit.Destination
 }
@@ -71,9 +72,9 @@ func (e *ending) judge(v *audit.Verdict) {
 		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
 		v.Reason = "the box ended without saying how the program did"
 		v.Remedy = "run it again; if this repeats, the operator should look at the supervisor's log"
-	case e.mainOOM:
+	case e.mainOOM, signal == "SIGKILL" && e.oom > 0 && e.lost[audit.KindOOM] > 0:
 		v.Status, v.ExitCode, v.Signal = audit.StatusOOM, CodeKilled, signal
-		v.Reason = fmt.Sprintf("the kernel ended it: it needed more than its %s of memory", size(e.limits.Memory))
+		v.Reason = fmt.Sprintf("the kernel ended it: it needed more than its %s of memory and the %s that scratch may hold, which count together", size(e.limits.Memory), size(e.limits.ScratchBytes))
 		v.Remedy = "read the data in parts, or ask for more with --memory"
 	case signal == "SIGKILL":
 		v.Status, v.ExitCode, v.Signal = audit.StatusKilled, CodeKilled, signal
@@ -101,7 +102,17 @@ func (e *ending) judge(v *audit.Verdict) {
 // mention adds what else the caller should know, so that a denial does not look like an
 // outage.
 func (e *ending) mention(v *audit.Verdict) {
-	if e.oom > 0 && !e.mainOOM {
+	if len(e.lost) > 0 {
+		var n uint64
+		for _, k := range e.lost {
+			n += k
+		}
+		v.Reason += fmt.Sprintf("; %d of its acts came too fast to be recorded", n)
+		if net := e.lost[audit.KindConnect] + e.lost[audit.KindSend]; net > 0 {
+			v.Reason += fmt.Sprintf(", %d connection attempts among them", net)
+		}
+	}
+	if e.oom > 0 && !e.mainOOM && v.Status != audit.StatusOOM {
 		v.Reason += fmt.Sprintf("; the kernel ended %d of its processes for memory", e.oom)
 	}
 	if len(e.blocked) > 0 {

@@ -53,7 +53,7 @@ func (s *Supervisor) Run(ctx context.Context, req *Request, obs Observer) (*audi
 	}
 	r := &run{
 		supervisor: s, id: id, req: req, plan: plan, limits: limits,
-		log: s.log.With("run", id), tally: newTally(),
+		log: s.log.With("run", id), tally: newTally(), mainExited: make(chan struct{}),
 	}
 	r.onRelease("leave the supervisor", func(context.Context) error { s.runs.Done(); return nil })
 	defer r.passing.Wait() // last: a slow observer keeps no box
@@ -86,11 +86,14 @@ type run struct {
 	log        *slog.Logger
 
 	record  *audit.Record
+	request *audit.Request
 	journal *audit.Journal
 	noted   uint64 // events of the kernel's in the journal
 	box     box.Box
 	watch   *bpf.Watch
 	tally   *tally
+
+	mainExited chan struct{} // closed when the kernel has said that the main process ended
 
 	releases []release
 	passing  sync.WaitGroup // of what is still being passed on to the observer
@@ -112,7 +115,7 @@ func (r *run) do(ctx context.Context, obs Observer) *audit.Verdict {
 	for _, step := range []struct {
 		name string
 		f    func(context.Context) error
-	}{{"journal", r.openJournal}, {"prepare", r.prepare}, {"attach", r.attach}} {
+	}{{"journal", r.begin}, {"prepare", r.prepare}, {"attach", r.attach}} {
 		began := time.Now()
 		err := step.f(ctx)
 		r.log.Debug("phase", "name", step.name, "took", time.Since(began))
@@ -140,9 +143,25 @@ func (r *run) failed(ctx context.Context, v *audit.Verdict, err error) {
 	r.log.Error("run not started", "error", err)
 }
 
-func (r *run) openJournal(context.Context) (err error) {
-	r.journal, err = audit.CreateJournal(r.record.Path("events.jsonl"))
-	return err
+// begin opens the record and writes the request down, so that also a run that gets no
+// further says whose it was.
+func (r *run) begin(context.Context) (err error) {
+	if r.journal, err = audit.CreateJournal(r.record.Path("events.jsonl")); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(r.req.Code)
+	r.request = &audit.Request{
+		Run: r.id, Time: time.Now().UTC(), Caller: r.req.Caller,
+		Image:    audit.ImageRef{Name: r.plan.name, Digest: r.plan.digest},
+		Language: r.req.Language,
+		Code:     audit.CodeRef{Name: r.req.Name, Bytes: int64(len(r.req.Code)), SHA256: hex.EncodeToString(sum[:])},
+		Inputs:   []audit.InputRef{},
+		Limits:   r.limits,
+	}
+	for _, a := range r.plan.argv {
+		r.request.Argv = append(r.request.Argv, audit.Text(a))
+	}
+	return r.record.WriteRequest(r.request)
 }
 
 // prepare makes a box, watched and waiting, that knows nothing of the code.
@@ -175,23 +194,12 @@ func (r *run) prepare(ctx context.Context) error {
 	return r.box.Start(ctx)
 }
 
-// attach gives the box its code and inputs, and writes the request down.
+// attach gives the box its code and inputs, and begins the record.
 func (r *run) attach(ctx context.Context) error {
 	if err := r.box.AttachCode(r.req.Name, r.req.Code); err != nil {
 		return err
 	}
-	sum := sha256.Sum256(r.req.Code)
-	q := &audit.Request{
-		Run: r.id, Time: time.Now().UTC(), Caller: r.req.Caller,
-		Image:    audit.ImageRef{Name: r.plan.name, Digest: r.plan.digest},
-		Language: r.req.Language,
-		Code:     audit.CodeRef{Name: r.req.Name, Bytes: int64(len(r.req.Code)), SHA256: hex.EncodeToString(sum[:])},
-		Inputs:   []audit.InputRef{},
-		Limits:   r.limits,
-	}
-	for _, a := range r.plan.argv {
-		q.Argv = append(q.Argv, audit.Text(a))
-	}
+	q := r.request
 	for _, in := range r.req.Inputs {
 		how, err := r.box.AttachInput(ctx, in.Name, in.File)
 		if err != nil {
@@ -203,8 +211,10 @@ func (r *run) attach(ctx context.Context) error {
 		}
 		q.Inputs = append(q.Inputs, audit.InputRef{Name: audit.Text(in.Name), Bytes: info.Size(), How: how.How, Why: how.Reason})
 	}
-	if err := r.record.WriteRequest(q); err != nil {
-		return err
+	if len(q.Inputs) > 0 {
+		if err := r.record.WriteRequest(q); err != nil {
+			return err
+		}
 	}
 	return r.write([]audit.Event{{Run: r.id, Time: q.Time, Kind: audit.KindStart, Start: q}})
 }
@@ -261,6 +271,9 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 			if ok {
 				e.box = &exit
 			}
+		case <-r.mainExited:
+			// The kernel's word, where the code keeps init from saying it: it has the same
+			// user, and can take its processor time away.
 		case <-deadline.C:
 			e.deadline = true
 		case err := <-blind:
@@ -302,16 +315,21 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 		r.log.Error("outputs not collected", "error", err)
 		e.blind = errors.Join(e.blind, err)
 	}
-	e.kernel, e.oom, e.mainOOM, e.pidsHit = r.tally.exit, r.tally.oom, r.tally.mainOOM, usage.PIDsHit
+	if e.lost, err = r.watch.LostByKind(); err != nil {
+		r.log.Error("the kernel's counts are not known", "error", err)
+	}
+	oom := max(r.tally.oom, usage.OOMKills) // the kernel's own count has those whose event was lost
+	e.kernel, e.oom, e.mainOOM, e.pidsHit = r.tally.exit, oom, r.tally.mainOOM, usage.PIDsHit
 	v.Egress = r.tally.egress()
 	e.blocked = v.Egress.Blocked
 	e.judge(v)
 	v.Stdout, v.Stderr = streams.stdout.output(), streams.stderr.output()
 	v.Outputs, v.Skipped, v.SkippedMore = outputs.files, outputs.skipped, outputs.more
 	v.Files = r.tally.files
+	v.Audit.LostByKind = e.lost
 	v.Usage = audit.Usage{
 		WallMS: milliseconds(wall), CPUMS: milliseconds(usage.CPU),
-		MemoryPeak: usage.MemoryPeak, ProcessesPeak: usage.ProcessesPeak, OOMKills: r.tally.oom,
+		MemoryPeak: usage.MemoryPeak, ProcessesPeak: usage.ProcessesPeak, OOMKills: oom,
 	}
 }
 
@@ -338,8 +356,12 @@ func (r *run) drain() error {
 }
 
 func (r *run) take(events []audit.Event) error {
+	ended := r.tally.exit != nil
 	for i := range events {
 		r.tally.add(&events[i])
+	}
+	if !ended && r.tally.exit != nil {
+		close(r.mainExited)
 	}
 	if err := r.write(events); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -366,5 +367,103 @@ os.execvp("nproc", ["nproc"])`,
 				t.Errorf("%s: %s\n%s%s", v.Status, v.Reason, v.Stdout.Bytes(), v.Stderr.Bytes())
 			}
 		})
+	}
+}
+
+// Init has the code's user, so the code can take its processor time away. The run ends all
+// the same when its main process does: by the kernel's word.
+func TestStalledInit(t *testing.T) {
+	s := root(t)
+	began := time.Now()
+	v := s.verdict(t, "python", `
+import os
+os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0))
+os.setpriority(os.PRIO_PROCESS, 1, 19)
+for _ in range(40):
+    if os.fork() == 0:
+        os.setsid()
+        while True: pass
+os._exit(5)
+`, "--timeout", "60s")
+	if v.Status != audit.StatusExit || v.ExitCode != 5 {
+		t.Errorf("%s, code %d: %s", v.Status, v.ExitCode, v.Reason)
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// What policy refused does not vanish from the verdict in a flood of other acts, and a run
+// that the kernel killed for memory in the midst of one is no other's doing.
+func TestFloodHidesNothing(t *testing.T) {
+	s := root(t)
+	v := s.verdict(t, "python", `
+import os, socket, time
+name = b"/" + b"\xff" * 200
+path = name * 19
+for _ in range(6):
+    if os.fork() == 0:
+        while True:
+            try: os.open(path, 0)
+            except OSError: pass
+time.sleep(2)
+for _ in range(300):
+    try: socket.socket().connect(("198.51.100.7", 443))
+    except PermissionError: pass
+os._exit(0)
+`)
+	var seen int64
+	for _, d := range v.Egress.Blocked {
+		seen += d.Count
+	}
+	if lost := v.Audit.LostByKind[audit.KindConnect]; seen+int64(lost) != 300 {
+		t.Errorf("%d of 300 refused attempts are listed and %d counted as lost", seen, lost)
+	} else if lost > 0 && !strings.Contains(v.Reason, fmt.Sprintf("%d connection attempts among them", lost)) {
+		t.Errorf("the reason is %q", v.Reason)
+	}
+	var lost uint64
+	for _, n := range v.Audit.LostByKind {
+		lost += n
+	}
+	if lost != v.Audit.Lost || v.Audit.Complete != (lost == 0) {
+		t.Errorf("lost %d by kind, %d in all, complete %v", lost, v.Audit.Lost, v.Audit.Complete)
+	}
+}
+
+// A lease or a hint on an input would be one on the caller's own file; the kernel's buffers
+// for sockets are memory, too.
+func TestReachesNoFurther(t *testing.T) {
+	s := root(t)
+	input := filepath.Join(t.TempDir(), "mine")
+	if err := os.WriteFile(input, []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	v := s.verdict(t, "python", `
+import fcntl, socket, struct, errno
+f = open("/inputs/mine")
+for what, command, arg in (("lease", fcntl.F_SETLEASE, fcntl.F_RDLCK), ("hint", 1036, struct.pack("Q", 4)), ("notify", fcntl.F_NOTIFY, 1)):
+    try:
+        fcntl.fcntl(f, command, arg)
+        print(what)
+    except OSError as e:
+        if e.errno != errno.EPERM: print(what, e)
+fcntl.fcntl(f, fcntl.F_GETFL)
+server = socket.create_server(("127.0.0.1", 0), backlog=128)
+queued, held = 0, []
+for _ in range(60):
+    a = socket.socket()
+    a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+    a.connect(server.getsockname())
+    b, _ = server.accept()
+    b.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    a.setblocking(False)
+    held += [a, b]
+    try:
+        while True: queued += a.send(bytes(1 << 16))
+    except OSError: pass
+if queued > 160 << 20: print("queued", queued)
+`, "--memory", "64M", "--scratch", "1M", "--input", input)
+	if v.Status != audit.StatusOK || len(v.Stdout.Bytes()) > 0 {
+		t.Errorf("%s, %q: %s", v.Status, v.Stdout.Bytes(), v.Stderr.Bytes())
 	}
 }

@@ -129,8 +129,7 @@ func runAction(c *cli.Context) error {
 // notRun reports a run that did not take place; an agent that asked for JSON gets a verdict
 // all the same.
 func notRun(c *cli.Context, err error) error {
-	var usage cli.ExitCoder
-	if !c.Bool("json") || errors.As(err, &usage) {
+	if _, told := errors.AsType[*exitError](err); told || !c.Bool("json") {
 		return err
 	}
 	var e *api.Error

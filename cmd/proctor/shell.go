@@ -49,7 +49,7 @@ var manCommand = &cli.Command{
 	Name: "man", Usage: "print the manual page",
 	OnUsageError: usageError,
 	Action: func(c *cli.Context) error {
-		page, err := c.App.ToMan()
+		page, err := c.App.ToManWithSection(1)
 		if err != nil {
 			return err
 		}

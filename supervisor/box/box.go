@@ -123,6 +123,7 @@ type Usage struct {
 	CPU           time.Duration
 	MemoryPeak    int64 // bytes, what was written to scratch among them
 	ProcessesPeak int64 // 0 where the kernel does not say
+	OOMKills      int64 // processes ended for the memory limit
 	PIDsHit       int64 // how often a fork was refused for the process limit
 }
 

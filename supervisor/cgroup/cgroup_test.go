@@ -129,7 +129,7 @@ func fakeHost(t *testing.T, v2 map[string]string, legacy map[string]map[string]s
 
 func TestUsage(t *testing.T) {
 	v2 := map[string]string{
-		"cpu.stat": "usage_usec 1500\nuser_usec 1000\n", "memory.peak": "4096\n", "pids.events": "max 3\n", "pids.peak": "7\n",
+		"cpu.stat": "usage_usec 1500\nuser_usec 1000\n", "memory.peak": "4096\n", "memory.events": "low 0\noom_kill 2\n", "pids.events": "max 3\n", "pids.peak": "7\n",
 	}
 	without := func(name string) map[string]string {
 		m := map[string]string{}
@@ -141,7 +141,7 @@ func TestUsage(t *testing.T) {
 		return m
 	}
 	legacy := map[string]map[string]string{
-		"cpuacct": {"cpuacct.usage": "2000000\n"}, "memory": {"memory.max_usage_in_bytes": "8192\n"}, "pids": {"pids.events": "max 4\n", "pids.peak": "9\n"},
+		"cpuacct": {"cpuacct.usage": "2000000\n"}, "memory": {"memory.max_usage_in_bytes": "8192\n", "memory.oom_control": "under_oom 0\noom_kill 5\n"}, "pids": {"pids.events": "max 4\n", "pids.peak": "9\n"},
 	}
 	for _, test := range []struct {
 		name  string
@@ -149,11 +149,11 @@ func TestUsage(t *testing.T) {
 		want  Usage
 		fails string
 	}{
-		{"v2", fakeHost(t, v2, nil), Usage{CPU: 1500 * time.Microsecond, MemoryPeak: 4096, PIDsPeak: 7, PIDsHit: 3}, ""},
-		{"v1", fakeHost(t, nil, legacy), Usage{CPU: 2 * time.Millisecond, MemoryPeak: 8192, PIDsPeak: 9, PIDsHit: 4}, ""},
-		{"kernel without pids.peak", fakeHost(t, without("pids.peak"), nil), Usage{CPU: 1500 * time.Microsecond, MemoryPeak: 4096, PIDsHit: 3}, ""},
-		{"kernel without memory.peak", fakeHost(t, without("memory.peak"), nil), Usage{CPU: 1500 * time.Microsecond, PIDsPeak: 7, PIDsHit: 3}, "memory.peak"},
-		{"no cpu.stat", fakeHost(t, without("cpu.stat"), nil), Usage{MemoryPeak: 4096, PIDsPeak: 7, PIDsHit: 3}, "cpu.stat"},
+		{"v2", fakeHost(t, v2, nil), Usage{CPU: 1500 * time.Microsecond, MemoryPeak: 4096, PIDsPeak: 7, PIDsHit: 3, OOMKills: 2}, ""},
+		{"v1", fakeHost(t, nil, legacy), Usage{CPU: 2 * time.Millisecond, MemoryPeak: 8192, PIDsPeak: 9, PIDsHit: 4, OOMKills: 5}, ""},
+		{"kernel without pids.peak", fakeHost(t, without("pids.peak"), nil), Usage{CPU: 1500 * time.Microsecond, MemoryPeak: 4096, PIDsHit: 3, OOMKills: 2}, ""},
+		{"kernel without memory.peak", fakeHost(t, without("memory.peak"), nil), Usage{CPU: 1500 * time.Microsecond, PIDsPeak: 7, PIDsHit: 3, OOMKills: 2}, "memory.peak"},
+		{"no cpu.stat", fakeHost(t, without("cpu.stat"), nil), Usage{MemoryPeak: 4096, PIDsPeak: 7, PIDsHit: 3, OOMKills: 2}, "cpu.stat"},
 		{"key missing", fakeHost(t, map[string]string{"cpu.stat": "x 1\n", "memory.peak": "1", "pids.events": "max 0\n"}, nil), Usage{MemoryPeak: 1}, "no key usage_usec"},
 		{"no number", fakeHost(t, map[string]string{"cpu.stat": "usage_usec 1\n", "memory.peak": "max\n", "pids.events": "max 0\n"}, nil), Usage{CPU: time.Microsecond}, "max"},
 	} {

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 )
 
@@ -14,6 +16,7 @@ type Usage struct {
 	MemoryPeak int64 // bytes
 	PIDsPeak   int64 // 0 where the kernel keeps none
 	PIDsHit    int64 // forks refused for the limit
+	OOMKills   int64 // processes ended for the memory limit
 }
 
 // Usage reads the counters of group.
@@ -39,12 +42,14 @@ func (h Host) Usage(group string) (Usage, error) {
 	u.CPU = time.Duration(cpu)
 
 	dir, v2 := h.Controller("memory", group)
-	name := "memory.max_usage_in_bytes"
+	name, events := "memory.max_usage_in_bytes", "memory.oom_control"
 	if v2 {
-		name = "memory.peak" // Linux 5.19
+		name, events = "memory.peak", "memory.events" // Linux 5.19
 	}
 	n, err := readInt(filepath.Join(dir, name))
 	read(&u.MemoryPeak, n, err)
+	n, err = readKey(filepath.Join(dir, events), "oom_kill")
+	read(&u.OOMKills, n, err)
 
 	dir, _ = h.Controller("pids", group)
 	n, err = readKey(filepath.Join(dir, "pids.events"), "max")
@@ -57,4 +62,18 @@ func (h Host) Usage(group string) (Usage, error) {
 		return u, fmt.Errorf("usage of cgroup %s: %w", group, errors.Join(errs...))
 	}
 	return u, nil
+}
+
+// LimitTCP bounds the kernel's buffers for TCP of group where they are not part of its
+// memory limit: v1 counts them apart, v2 does not.
+func (h Host) LimitTCP(group string, bytes int64) error {
+	dir, v2 := h.Controller("memory", group)
+	if v2 {
+		return nil
+	}
+	err := os.WriteFile(filepath.Join(dir, "memory.kmem.tcp.limit_in_bytes"), []byte(strconv.FormatInt(bytes, 10)), 0)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cgroup %s: %w", group, err)
+	}
+	return nil
 }

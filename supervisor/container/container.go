@@ -33,6 +33,7 @@ type containerBox struct {
 	pid       uint32 // of init, on the host
 	cgroupID  uint64
 	control   *box.Control
+	tasked    bool // containerd was asked for a task
 
 	exited chan box.Exit
 	waited chan struct{} // closed when the goroutine of Go is done
@@ -146,7 +147,7 @@ func (b *containerBox) Kill(ctx context.Context) error {
 // Usage implements box.Box.
 func (b *containerBox) Usage() (box.Usage, error) {
 	u, err := b.runtime.Cgroups.Usage(b.group())
-	return box.Usage{CPU: u.CPU, MemoryPeak: u.MemoryPeak, ProcessesPeak: u.PIDsPeak, PIDsHit: u.PIDsHit}, err
+	return box.Usage{CPU: u.CPU, MemoryPeak: u.MemoryPeak, ProcessesPeak: u.PIDsPeak, PIDsHit: u.PIDsHit, OOMKills: u.OOMKills}, err
 }
 
 // Outputs implements box.Box.
@@ -187,6 +188,10 @@ func (b *containerBox) Destroy(ctx context.Context) error {
 		b.listener = nil
 	}
 	b.find(ctx)
+	if b.task == nil && (b.tasked || b.idBase == 0) {
+		step("end shim", b.runtime.endShim(b.spec.ID))
+	}
+	b.tasked = false
 	if b.task != nil {
 		_, err := b.task.Delete(ctx, containerd.WithProcessKill)
 		step("delete task", err)

@@ -111,12 +111,16 @@ func (r *Runtime) Create(ctx context.Context, spec box.Spec) (_ box.Box, err err
 		return nil, err
 	}
 	// The code's pipes go over the control socket: containerd's own are not needed.
+	b.tasked = true
 	if b.task, err = b.container.NewTask(ctx, nullIO); err != nil {
 		return nil, err
 	}
 	b.pid = b.task.Pid()
 	if b.cgroupID, err = r.Cgroups.ID(r.group(spec.ID)); err != nil {
 		return nil, fmt.Errorf("%w: runc made no cgroup v2 directory for the box", err)
+	}
+	if err := r.Cgroups.LimitTCP(r.group(spec.ID), spec.Limits.Memory); err != nil {
+		return nil, err
 	}
 	return b, nil
 }

@@ -28,7 +28,7 @@ type callGroup struct {
 var allowed = []callGroup{
 	{"files: open, read, write, and what is known of them", []string{
 		"access", "close", "close_range", "copy_file_range", "creat", "dup", "dup2", "dup3",
-		"faccessat", "faccessat2", "fadvise64", "fallocate", "fcntl", "fdatasync", "fgetxattr",
+		"faccessat", "faccessat2", "fadvise64", "fallocate", "fdatasync", "fgetxattr",
 		"flistxattr", "flock", "fstat", "fstatfs", "fsync", "ftruncate", "getdents", "getdents64",
 		"getxattr", "ioctl", "lgetxattr", "listxattr", "llistxattr", "lseek", "lstat",
 		"newfstatat", "open", "openat", "openat2", "pread64", "preadv", "preadv2", "pwrite64",
@@ -105,6 +105,15 @@ var native = map[string]struct {
 	"arm64": {specs.ArchAARCH64, nil},
 }
 
+// fcntlCommands are those of fcntl(2) that a box has. Not: leases and write-life hints, which
+// reach through a read-only mount to the caller's own file, and directory notification.
+var fcntlCommands = []uint64{
+	unix.F_DUPFD, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL, unix.F_GETLK, unix.F_SETLK, unix.F_SETLKW,
+	unix.F_SETOWN, unix.F_GETOWN, unix.F_SETSIG, unix.F_GETSIG, unix.F_SETOWN_EX, unix.F_GETOWN_EX,
+	unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW, unix.F_GETLEASE, unix.F_DUPFD_QUERY, unix.F_CREATED_QUERY,
+	unix.F_DUPFD_CLOEXEC, unix.F_SETPIPE_SZ, unix.F_GETPIPE_SZ, unix.F_ADD_SEALS, unix.F_GET_SEALS, unix.F_GET_RW_HINT,
+}
+
 // namespaceFlags are the flags of clone(2) that make namespaces. CLONE_NEWTIME shares its
 // bit with the exit signal there and cannot be given.
 const namespaceFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS |
@@ -137,6 +146,9 @@ func seccomp() *specs.LinuxSeccomp {
 	p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{
 		Names: []string{"clone3"}, Action: specs.ActErrno, ErrnoRet: &enosys,
 	})
+	for _, command := range fcntlCommands {
+		allow([]string{"fcntl"}, equal(1, command))
+	}
 	for _, persona := range []uint64{0 /* PER_LINUX */, 0x20000 /* UNAME26 */, 0xffffffff /* query */} {
 		allow([]string{"personality"}, equal(0, persona))
 	}

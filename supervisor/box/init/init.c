@@ -176,6 +176,8 @@ static void reap(pid_t program)
 int main(int argc, char **argv)
 {
 	prctl(PR_SET_DUMPABLE, 0);
+	/* Whatever came along is not for here, and least of all for the program. */
+	syscall(SYS_close_range, 3u, ~0u, 0u);
 	if (argc != 2 || (control = dial(argv[1])) < 0)
 		return EXIT_SETUP;
 
