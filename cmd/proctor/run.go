@@ -48,7 +48,7 @@ it, 137 when it was killed or ran out of memory, 2 for a wrong command line.
 		&cli.GenericFlag{Name: "input", Aliases: []string{"i"}, Value: &textList{}, Usage: "show the file at /inputs/NAME, read-only: `PATH[:NAME]`; may be given again"},
 		&cli.StringFlag{Name: "output-dir", Aliases: []string{"o"}, Usage: "put what the program leaves in /outputs into `DIR`; files that exist are not replaced"},
 		&cli.StringFlag{Name: "timeout", Usage: "end it after `DURATION` such as 30s"},
-		&cli.StringFlag{Name: "memory", Usage: "let it use at most `SIZE` such as 512M"},
+		&cli.StringFlag{Name: "memory", Usage: "let it use at most `SIZE` such as 512M, and what scratch may hold on top"},
 		&cli.StringFlag{Name: "cpus", Usage: "let it use at most `NUMBER` processors, such as 1.5"},
 		&cli.StringFlag{Name: "pids", Usage: "let it have at most `NUMBER` processes and threads"},
 		&cli.StringFlag{Name: "scratch", Usage: "let it write at most `SIZE` such as 1G in /scratch, /tmp and /outputs together"},
