@@ -48,7 +48,9 @@ func mountBPF(dir string) (bool, error) {
 }
 
 func unmount(dir string) error {
-	err := unix.Unmount(dir, 0)
+	// Detached, not refused: a descriptor of a file there may be held for a moment by a
+	// process that was forked meanwhile and has not come to its exec.
+	err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount %s: %w", dir, err)
 	}
