@@ -292,6 +292,17 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 		e.blind = errors.Join(e.blind, err)
 		streams.closeOutside()
 	}
+	// Both words can come at once. Init's has more: why a program could not be started. With
+	// init dead, it is there or will not come.
+	if e.box == nil && e.unsent == nil {
+		select {
+		case exit, ok := <-r.box.Exited():
+			if ok {
+				e.box = &exit
+			}
+		case <-ctx.Done():
+		}
+	}
 	// Every process is dead: the streams end, and no more events come.
 	streams.wait()
 	stopWatching()

@@ -439,15 +439,16 @@ func TestReachesNoFurther(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := s.verdict(t, "python", `
-import fcntl, socket, struct, errno
+import fcntl, os, socket, struct, errno
 f = open("/inputs/mine")
-for what, command, arg in (("lease", fcntl.F_SETLEASE, fcntl.F_RDLCK), ("hint", 1036, struct.pack("Q", 4)), ("notify", fcntl.F_NOTIFY, 1)):
+for what, command, arg in (("lease", fcntl.F_SETLEASE, fcntl.F_RDLCK), ("hint", 1036, struct.pack("Q", 4))):
     try:
         fcntl.fcntl(f, command, arg)
         print(what)
     except OSError as e:
         if e.errno != errno.EPERM: print(what, e)
 fcntl.fcntl(f, fcntl.F_GETFL)
+fcntl.fcntl(os.open("/scratch", os.O_RDONLY), fcntl.F_NOTIFY, fcntl.DN_MULTISHOT) # as CPython's own test does
 server = socket.create_server(("127.0.0.1", 0), backlog=128)
 queued, held = 0, []
 for _ in range(60):

@@ -106,11 +106,11 @@ var native = map[string]struct {
 }
 
 // fcntlCommands are those of fcntl(2) that a box has. Not: leases and write-life hints, which
-// reach through a read-only mount to the caller's own file, and directory notification.
+// reach through a read-only mount to the caller's own file.
 var fcntlCommands = []uint64{
 	unix.F_DUPFD, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL, unix.F_GETLK, unix.F_SETLK, unix.F_SETLKW,
 	unix.F_SETOWN, unix.F_GETOWN, unix.F_SETSIG, unix.F_GETSIG, unix.F_SETOWN_EX, unix.F_GETOWN_EX,
-	unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW, unix.F_GETLEASE, unix.F_DUPFD_QUERY, unix.F_CREATED_QUERY,
+	unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW, unix.F_GETLEASE, unix.F_NOTIFY, unix.F_DUPFD_QUERY, unix.F_CREATED_QUERY,
 	unix.F_DUPFD_CLOEXEC, unix.F_SETPIPE_SZ, unix.F_GETPIPE_SZ, unix.F_ADD_SEALS, unix.F_GET_SEALS, unix.F_GET_RW_HINT,
 }
 
