@@ -24,7 +24,7 @@ func TestDecode(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ content, says string }{
-		"unknown key":     {"name: a\nnmae: b\n", `r.yaml:2: unknown field "nmae": check its spelling or remove it`},
+		"unknown key":     {"name: a\ntitle: b\n", `r.yaml:2: unknown field "title": check its spelling or remove it`},
 		"key twice":       {"name: a\n\nname: b\n", "r.yaml:3: "},
 		"no YAML":         {"name: {\n", "r.yaml:1: "},
 		"wrong type":      {"name: a\npackages: b\n", "r.yaml:2: "},
