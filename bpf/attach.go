@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,12 +14,13 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// An attachment is one program and where it belongs, both as its C section says.
+// An attachment is one program and one place where it belongs.
 type attachment struct {
-	name string // of the program, and of its pin
-	prog *ebpf.Program
-	spec *ebpf.ProgramSpec
-	link link.Link // nil until attached
+	name  string // of the pin
+	prog  *ebpf.Program
+	spec  *ebpf.ProgramSpec
+	event string    // of a tracepoint: group/event
+	link  link.Link // nil until attached
 }
 
 func (a attachment) cgroup() bool {
@@ -29,17 +31,88 @@ func (a attachment) cgroup() bool {
 	return false
 }
 
+const (
+	exitGroup  = "syscalls/"
+	exitPrefix = "sys_exit_"
+)
+
+// exits are the calls at whose exits a program is, where that is more than the one that its
+// C section names. permitted holds the calls that boxes may make, traced those that the
+// kernel has tracepoints for.
+func exits(program string, permitted, traced map[string]bool) ([]string, bool) {
+	var calls []string
+	switch program {
+	case kernProgExitChange:
+		calls = slices.Collect(maps.Keys(changes))
+	case kernProgExitSocket:
+		calls = []string{"socket", "socketpair"}
+	case kernProgExitRefused:
+		for call := range traced {
+			name := call
+			if real, other := tracepointNames[call]; other {
+				name = real
+			}
+			if !permitted[name] && !slices.Contains(elsewhere, name) {
+				calls = append(calls, call)
+			}
+		}
+	default:
+		return nil, false
+	}
+	return slices.DeleteFunc(calls, func(call string) bool { return !traced[call] }), true
+}
+
+// Exits returns the system calls at whose exits the programs are, of those that the kernel
+// traces, when a Sensor is given permitted.
+func Exits(permitted []string, traced []string) []string {
+	spec, err := loadKern()
+	if err != nil {
+		return nil
+	}
+	var calls []string
+	for name, prog := range spec.Programs {
+		if prog.Type != ebpf.TracePoint {
+			continue
+		}
+		several, ok := exits(name, set(permitted), set(traced))
+		if !ok {
+			several = []string{strings.TrimPrefix(prog.AttachTo, exitGroup+exitPrefix)}
+		}
+		calls = append(calls, several...)
+	}
+	return calls
+}
+
+func set(names []string) map[string]bool {
+	all := make(map[string]bool, len(names))
+	for _, name := range names {
+		all[name] = true
+	}
+	return all
+}
+
+// elsewhere are calls that a box may not make, or not always, and that other programs look at.
+var elsewhere = []string{"socket", "socketpair", "clone3"}
+
 // attachments lists what is to be attached, the programs that refuse first.
-func attachments(spec *ebpf.CollectionSpec, coll *ebpf.Collection) ([]attachment, error) {
+func attachments(spec *ebpf.CollectionSpec, coll *ebpf.Collection, permitted, traced map[string]bool) ([]attachment, error) {
 	var list []attachment
 	for name, prog := range coll.Programs {
-		a := attachment{name: name, prog: prog, spec: spec.Programs[name]}
+		a := attachment{name: name, prog: prog, spec: spec.Programs[name], event: spec.Programs[name].AttachTo}
 		switch {
 		case a.spec.Type == ebpf.Syscall: // called, not attached
 			continue
-		case a.cgroup(), a.spec.Type == ebpf.TracePoint,
-			a.spec.Type == ebpf.Tracing && a.spec.AttachType == ebpf.AttachTraceRawTp:
+		case a.cgroup(), a.spec.Type == ebpf.Tracing && a.spec.AttachType == ebpf.AttachTraceRawTp:
 			list = append(list, a)
+		case a.spec.Type == ebpf.TracePoint:
+			calls, several := exits(name, permitted, traced)
+			if !several {
+				list = append(list, a)
+			}
+			for _, call := range calls {
+				a.name, a.event = name+"_"+call, exitGroup+exitPrefix+call
+				list = append(list, a)
+			}
 		default:
 			return nil, fmt.Errorf("program %s: no way to attach a %s", name, a.spec.Type)
 		}
@@ -59,17 +132,11 @@ func attachments(spec *ebpf.CollectionSpec, coll *ebpf.Collection) ([]attachment
 const nextSuffix = "_next" // of a pin that is about to replace another; a bpffs has no dots in names
 
 // attach brings every program into force and pins its link in place of an earlier one.
-func (s *Sensor) attach() (err error) {
+func (s *Sensor) attach(events *tracefs) (err error) {
 	id, err := CgroupID(s.opts.Cgroup)
 	if err != nil {
 		return err
 	}
-	events, err := openTracefs(filepath.Join(s.opts.Dir, "tracing"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, events.unmount()) }()
-
 	for i := range s.links {
 		a := &s.links[i]
 		pin := filepath.Join(s.pinDir(), a.name)
@@ -131,7 +198,7 @@ func (s *Sensor) attachNew(a *attachment, events *tracefs) (link.Link, error) {
 	case a.spec.Type == ebpf.Tracing:
 		return link.AttachTracing(link.TracingOptions{Program: a.prog})
 	default:
-		return events.attach(a.spec.AttachTo, a.prog)
+		return events.attach(a.event, a.prog)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"proctor/audit"
 	"proctor/bpf"
+	"proctor/supervisor/container"
 	"proctor/testenv"
 )
 
@@ -32,7 +33,7 @@ func newHost(t testing.TB) *host {
 	if t, ok := t.(*testing.T); ok {
 		t.Parallel() // attaching is mostly waiting
 	}
-	h := &host{opts: bpf.Options{Cgroup: parentCgroup(t), Dir: testenv.Dir(t), Logger: testenv.Logger(t)}}
+	h := &host{opts: bpf.Options{Cgroup: parentCgroup(t), Dir: testenv.Dir(t), Permitted: container.Permitted(), Logger: testenv.Logger(t)}}
 	h.open(t)
 	t.Cleanup(func() {
 		if err := h.Remove(); err != nil {

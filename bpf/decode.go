@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -29,9 +30,22 @@ func fixed[T any](raw []byte) (v T, rest []byte, err error) {
 	return v, raw[size:], nil
 }
 
+// exact is fixed for a record that is nothing but T.
+func exact[T any](raw []byte) (v T, err error) {
+	v, rest, err := fixed[T](raw)
+	if err == nil && len(rest) != 0 {
+		err = fmt.Errorf("%w: %d bytes behind a %d-byte structure", errRecord, len(rest), unsafe.Sizeof(v))
+	}
+	return v, err
+}
+
 // decode makes an event of a ring record. boot is the wall time at which the boot clock
 // stood at zero. The event shares no memory with raw.
 func decode(raw []byte, run string, boot time.Time) (audit.Event, error) {
+	repeat, raw, err := decodeRepeat(raw, boot)
+	if err != nil {
+		return audit.Event{}, err
+	}
 	head, _, err := fixed[kernEvent](raw)
 	if err != nil {
 		return audit.Event{}, err
@@ -40,14 +54,16 @@ func decode(raw []byte, run string, boot time.Time) (audit.Event, error) {
 		return audit.Event{}, fmt.Errorf("%w: %d bytes, said to be %d", errRecord, len(raw), head.Size)
 	}
 	event := audit.Event{
-		Run:  run,
-		Seq:  head.Seq,
-		Time: boot.Add(time.Duration(head.Time)),
+		Run:    run,
+		Seq:    head.Seq,
+		Time:   boot.Add(time.Duration(head.Time)),
+		Repeat: repeat,
 		Process: &audit.Process{
 			PID:    head.Who.Pid,
 			PPID:   head.Who.Ppid,
 			HostID: head.Who.HostPid,
 			Thread: head.Who.Tid,
+			Start:  head.Who.Start,
 			Comm:   comm(head.Who.Comm),
 		},
 	}
@@ -70,8 +86,23 @@ func decode(raw []byte, run string, boot time.Time) (audit.Event, error) {
 	case kernEventKindEVENT_SEND, kernEventKindEVENT_DROP:
 		event.Kind = audit.KindSend
 		event.Net, err = decodeNet(raw)
+	case kernEventKindEVENT_BIND:
+		event.Kind = audit.KindBind
+		event.Net, err = decodeNet(raw)
+	case kernEventKindEVENT_LISTEN:
+		event.Kind = audit.KindListen
+		event.Net, err = decodeNet(raw)
 	case kernEventKindEVENT_OOM:
 		event.Kind = audit.KindOOM
+	case kernEventKindEVENT_CHANGE:
+		event.Kind = audit.KindChange
+		event.Change, err = decodeChange(raw)
+	case kernEventKindEVENT_REFUSED:
+		event.Kind = audit.KindRefused
+		event.Refused, err = decodeRefused(raw)
+	case kernEventKindEVENT_RACED:
+		event.Kind = audit.KindRaced
+		event.Raced, err = decodeRaced(raw)
 	default:
 		err = fmt.Errorf("%w: kind %d", errRecord, head.Kind)
 	}
@@ -81,9 +112,60 @@ func decode(raw []byte, run string, boot time.Time) (audit.Event, error) {
 	return event, nil
 }
 
+// decodeRepeat takes off what precedes an event that stands for repeats.
+func decodeRepeat(raw []byte, boot time.Time) (*audit.Repeat, []byte, error) {
+	if len(raw) < 8 || binary.NativeEndian.Uint64(raw) != 0 {
+		return nil, raw, nil
+	}
+	v, rest, err := fixed[kernRepeat](raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	if v.Of == 0 || v.Count == 0 {
+		return nil, nil, fmt.Errorf("%w: %d repeats of event %d", errRecord, v.Count, v.Of)
+	}
+	return &audit.Repeat{Of: v.Of, Count: v.Count, First: boot.Add(time.Duration(v.First))}, rest, nil
+}
+
 func comm(raw [16]uint8) audit.Text {
 	name, _, _ := bytes.Cut(raw[:], []byte{0})
 	return audit.Text(name)
+}
+
+// parts hands out the variable parts of a record, one after another.
+type parts struct {
+	rest []byte
+	err  error
+}
+
+func (p *parts) take(n uint32) []byte {
+	if uint64(n) > uint64(len(p.rest)) {
+		if p.err == nil {
+			p.err = fmt.Errorf("%w: part of %d bytes in %d", errRecord, n, len(p.rest))
+		}
+		return nil
+	}
+	part := p.rest[:n]
+	p.rest = p.rest[n:]
+	return part
+}
+
+// path takes a path. The flags say what its marks do.
+func (p *parts) path(part kernPathPart) (path audit.Text, flags pathFlags) {
+	raw := p.take(part.Len)
+	if p.err != nil {
+		return "", flags
+	}
+	path, flags, p.err = filePath(raw, kernPathMark(part.Marks))
+	return path, flags
+}
+
+// end is for after the last part.
+func (p *parts) end() error {
+	if p.err == nil && len(p.rest) != 0 {
+		return fmt.Errorf("%w: %d bytes behind the last part", errRecord, len(p.rest))
+	}
+	return p.err
 }
 
 func decodeOpen(raw []byte) (*audit.Open, error) {
@@ -91,24 +173,25 @@ func decodeOpen(raw []byte) (*audit.Open, error) {
 	if err != nil {
 		return nil, err
 	}
-	if uint64(len(rest)) != uint64(v.PathLen) {
-		return nil, fmt.Errorf("%w: path of %d bytes in %d", errRecord, v.PathLen, len(rest))
-	}
-	marks := kernPathMark(v.Marks)
-	path, deleted, err := filePath(rest, marks)
-	if err != nil {
+	p := parts{rest: rest}
+	path, flags := p.path(v.Path)
+	dir, _ := p.path(v.Dir)
+	if err := p.end(); err != nil {
 		return nil, err
 	}
 	open := &audit.Open{
 		Path:       path,
+		Dir:        dir,
 		Access:     access(v.Flags),
 		Flags:      openFlags(v.Flags),
-		Unresolved: marks&kernPathMarkPATH_UNRESOLVED != 0,
-		Truncated:  marks&kernPathMarkPATH_TRUNCATED != 0,
-		Deleted:    deleted,
+		Errno:      errno(v.Result),
+		Unresolved: flags.unresolved,
+		Truncated:  flags.truncated,
+		Deleted:    flags.deleted,
+		Raced:      flags.raced,
 	}
-	if v.Result < 0 {
-		open.Errno = errnoName(-int64(v.Result))
+	if v.Marks&uint32(kernOpenMarkOPEN_MEMFD) != 0 {
+		open.Flags = []string{"memfd"}
 	}
 	return open, nil
 }
@@ -118,21 +201,31 @@ func decodeExec(raw []byte) (*audit.Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if uint64(len(rest)) != uint64(v.FileLen)+uint64(v.ArgvLen) {
-		return nil, fmt.Errorf("%w: file of %d and arguments of %d bytes in %d", errRecord, v.FileLen, v.ArgvLen, len(rest))
-	}
-	marks := kernPathMark(v.Marks)
-	file, deleted, err := filePath(rest[:v.FileLen], marks)
-	if err != nil {
+	p := parts{rest: rest}
+	file, flags := p.path(v.File)
+	dir, _ := p.path(v.Cwd)
+	script, _ := p.path(v.Script)
+	argv, env := p.take(v.ArgvLen), p.take(v.EnvLen)
+	if err := p.end(); err != nil {
 		return nil, err
 	}
-	return &audit.Exec{
-		File:          file,
-		Argv:          arguments(rest[v.FileLen:]),
-		ArgvTruncated: v.ArgvSize > v.ArgvLen,
-		Truncated:     marks&kernPathMarkPATH_TRUNCATED != 0,
-		Deleted:       deleted,
-	}, nil
+	exec := &audit.Exec{
+		File:      file,
+		Script:    script,
+		Argv:      arguments(argv),
+		Env:       names(env, v.EnvSize > v.EnvLen),
+		EnvCut:    v.EnvSize > v.EnvLen,
+		Dir:       dir,
+		UID:       v.Uid,
+		GID:       v.Gid,
+		Errno:     errno(v.Result),
+		Truncated: flags.truncated,
+		Deleted:   flags.deleted,
+	}
+	if v.ArgvSize > v.ArgvLen {
+		exec.ArgvBytes = v.ArgvSize
+	}
+	return exec, nil
 }
 
 // arguments splits a command line into its strings, each of which ends with a NUL; the
@@ -149,24 +242,34 @@ func arguments(raw []byte) []audit.Text {
 	return argv
 }
 
+// names returns the names in an environment. A string without '=' names nothing; of one that
+// is cut there may be only a part.
+func names(raw []byte, cut bool) []audit.Text {
+	var names []audit.Text
+	for len(raw) > 0 {
+		var s []byte
+		var whole bool
+		s, raw, whole = bytes.Cut(raw, []byte{0})
+		name, _, assigned := bytes.Cut(s, []byte{'='})
+		if assigned || (!whole && cut && len(s) > 0) {
+			names = append(names, audit.Text(name))
+		}
+	}
+	return names
+}
+
 func decodeFork(raw []byte) (*audit.Fork, error) {
-	v, rest, err := fixed[kernForkEvent](raw)
+	v, err := exact[kernForkEvent](raw)
 	if err != nil {
 		return nil, err
 	}
-	if len(rest) != 0 {
-		return nil, fmt.Errorf("%w: %d bytes behind a fork", errRecord, len(rest))
-	}
-	return &audit.Fork{Child: v.Child, ChildHost: v.ChildHost}, nil
+	return &audit.Fork{Child: v.Child, ChildHost: v.ChildHost, Start: v.Start}, nil
 }
 
 func decodeExit(raw []byte) (*audit.Exit, error) {
-	v, rest, err := fixed[kernExitEvent](raw)
+	v, err := exact[kernExitEvent](raw)
 	if err != nil {
 		return nil, err
-	}
-	if len(rest) != 0 {
-		return nil, fmt.Errorf("%w: %d bytes behind an exit", errRecord, len(rest))
 	}
 	const signalMask, coreBit = 0x7f, 0x80
 	exit := &audit.Exit{}
@@ -179,32 +282,50 @@ func decodeExit(raw []byte) (*audit.Exit, error) {
 	return exit, nil
 }
 
+func decodeRaced(raw []byte) (*audit.Raced, error) {
+	v, err := exact[kernRacedEvent](raw)
+	if err != nil {
+		return nil, err
+	}
+	return &audit.Raced{Of: v.Of}, nil
+}
+
 func decodeNet(raw []byte) (*audit.Network, error) {
 	v, rest, err := fixed[kernNetEvent](raw)
 	if err != nil {
 		return nil, err
 	}
-	if len(rest) != 0 {
-		return nil, fmt.Errorf("%w: %d bytes behind a destination", errRecord, len(rest))
+	p := parts{rest: rest}
+	name := p.take(v.NameLen)
+	if err := p.end(); err != nil {
+		return nil, err
 	}
 	n := &audit.Network{
 		Protocol: protocolName(v.Protocol),
 		Port:     v.Port,
-		Decision: audit.Blocked,
 		Mapped:   v.Mapped != 0,
+		Errno:    errno(v.Result),
 	}
 	switch v.Family {
 	case 4:
 		n.Address = netip.AddrFrom4([4]byte(v.Address[:4]))
 	case 6:
 		n.Address = netip.AddrFrom16(v.Address)
-	case 0: // a packet whose header could not be read
+	case 1:
+		n.Protocol = "unix"
+		n.Name = socketName(name)
+	case 0: // a packet whose header could not be read, or a socket of another family
 		n.Address = netip.Addr{}
 	default:
 		return nil, fmt.Errorf("%w: address family %d", errRecord, v.Family)
 	}
-	if v.Allowed != 0 {
+	switch kind := v.Head.Kind; {
+	case kind == kernEventKindEVENT_BIND || kind == kernEventKindEVENT_LISTEN:
+		return n, nil
+	case v.Allowed != 0:
 		n.Decision = audit.Allowed
+	default:
+		n.Decision = audit.Blocked
 	}
 	switch kernNetRule(v.Rule) {
 	case kernNetRuleRULE_LOOPBACK:
@@ -217,6 +338,15 @@ func decodeNet(raw []byte) (*audit.Network, error) {
 		return nil, fmt.Errorf("%w: rule %d", errRecord, v.Rule)
 	}
 	return n, nil
+}
+
+// socketName is a UNIX socket's: a path ends at its first NUL, an abstract name has them
+// anywhere.
+func socketName(raw []byte) audit.Text {
+	if len(raw) > 0 && raw[0] != 0 {
+		raw, _, _ = bytes.Cut(raw, []byte{0})
+	}
+	return audit.Text(raw)
 }
 
 func protocolName(number uint16) string {

@@ -31,16 +31,19 @@ func record[T any](v T, rest ...string) []byte {
 
 func headOf(kind kernEventKind) kernEvent {
 	return kernEvent{Seq: 7, Time: uint64(1500 * time.Millisecond), Kind: kind,
-		Who: kernProcess{Pid: 2, Tid: 3, Ppid: 1, HostPid: 4711, Comm: [16]uint8{'p', 'y'}}}
+		Who: kernProcess{Pid: 2, Tid: 3, Ppid: 1, HostPid: 4711, Start: 99, Comm: [16]uint8{'p', 'y'}}}
 }
 
 func open(result int32, flags, marks uint32, path string) []byte {
-	return record(kernOpenEvent{Head: headOf(kernEventKindEVENT_OPEN), Result: result, Flags: flags, Marks: marks,
-		PathLen: uint32(len(path))}, path)
+	return record(kernOpenEvent{Head: headOf(kernEventKindEVENT_OPEN), Result: result, Flags: flags, Path: part(marks, path)}, path)
+}
+
+func part(marks uint32, path string) kernPathPart {
+	return kernPathPart{Marks: marks, Len: uint32(len(path))}
 }
 
 func exec(size int, file, argv string) []byte {
-	return record(kernExecEvent{Head: headOf(kernEventKindEVENT_EXEC), FileLen: uint32(len(file)),
+	return record(kernExecEvent{Head: headOf(kernEventKindEVENT_EXEC), File: part(0, file),
 		ArgvLen: uint32(len(argv)), ArgvSize: uint32(size)}, file, argv)
 }
 
@@ -72,14 +75,14 @@ func TestDecode(t *testing.T) {
 		raw  []byte
 		want audit.Event // but for what headOf says
 	}{
-		{"open", open(3, unix.O_RDONLY, 0, "/a"),
+		{"open", open(0, unix.O_RDONLY, 0, "/a"),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "/a", Access: audit.AccessRead}}},
-		{"open, all flags", open(3, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_TRUNC|unix.O_APPEND|unix.O_CLOEXEC, 0, "/a"),
+		{"open, all flags", open(0, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_TRUNC|unix.O_APPEND|unix.O_CLOEXEC, 0, "/a"),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "/a", Access: audit.AccessBoth,
 				Flags: []string{"create", "exclusive", "truncate", "append"}}}},
-		{"open, handle", open(3, unix.O_PATH|unix.O_DIRECTORY, 0, "/a"),
+		{"open, handle", open(0, unix.O_PATH|unix.O_DIRECTORY, 0, "/a"),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "/a", Access: audit.AccessPath, Flags: []string{"directory"}}}},
-		{"open, temporary", open(3, unix.O_TMPFILE|unix.O_WRONLY, gone, "/t/#1"),
+		{"open, temporary", open(0, unix.O_TMPFILE|unix.O_WRONLY, gone, "/t/#1"),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "/t/#1", Access: audit.AccessWrite,
 				Flags: []string{"tmpfile"}, Deleted: true}}},
 		{"open, failed", open(-int32(unix.ENOENT), unix.O_WRONLY, unresolved, "a\xff"),
@@ -88,24 +91,24 @@ func TestDecode(t *testing.T) {
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "fifo", Access: audit.AccessRead, Errno: "ERESTARTSYS", Unresolved: true}}},
 		{"open, unknown errno", open(-4000, unix.O_RDONLY, unresolved, "x"),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "x", Access: audit.AccessRead, Errno: "errno 4000", Unresolved: true}}},
-		{"open, front missing", open(3, unix.O_RDONLY, truncated, "/b/c"),
+		{"open, front missing", open(0, unix.O_RDONLY, truncated, "/b/c"),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "b/c", Access: audit.AccessRead, Truncated: true}}},
 		{"open, end missing", open(-int32(unix.ENAMETOOLONG), unix.O_RDONLY, unresolved|truncated, "/b/c"),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "/b/c", Access: audit.AccessRead,
 				Errno: "ENAMETOOLONG", Unresolved: true, Truncated: true}}},
 		{"open, no path", open(-int32(unix.EFAULT), unix.O_RDONLY, unresolved|truncated, ""),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Access: audit.AccessRead, Errno: "EFAULT", Unresolved: true, Truncated: true}}},
-		{"pipe", open(3, unix.O_WRONLY, nameless, pseudo(unix.PIPEFS_MAGIC, 42, "")),
+		{"pipe", open(0, unix.O_WRONLY, nameless, pseudo(unix.PIPEFS_MAGIC, 42, "")),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "pipe:[42]", Access: audit.AccessWrite}}},
-		{"socket", open(3, unix.O_WRONLY, nameless, pseudo(unix.SOCKFS_MAGIC, 42, "")),
+		{"socket", open(0, unix.O_WRONLY, nameless, pseudo(unix.SOCKFS_MAGIC, 42, "")),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "socket:[42]", Access: audit.AccessWrite}}},
-		{"namespace", open(3, unix.O_RDONLY, nameless, pseudo(unix.NSFS_MAGIC, 4026531840, "net")),
+		{"namespace", open(0, unix.O_RDONLY, nameless, pseudo(unix.NSFS_MAGIC, 4026531840, "net")),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "net:[4026531840]", Access: audit.AccessRead}}},
-		{"anonymous inode", open(3, unix.O_RDONLY, nameless, pseudo(unix.ANON_INODE_FS_MAGIC, 1, "[eventfd]")),
+		{"anonymous inode", open(0, unix.O_RDONLY, nameless, pseudo(unix.ANON_INODE_FS_MAGIC, 1, "[eventfd]")),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "anon_inode:[eventfd]", Access: audit.AccessRead}}},
-		{"memfd", open(3, unix.O_RDWR, nameless, pseudo(unix.TMPFS_MAGIC, 1, "memfd:x")),
+		{"memfd", open(0, unix.O_RDWR, nameless, pseudo(unix.TMPFS_MAGIC, 1, "memfd:x")),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "/memfd:x", Access: audit.AccessBoth, Deleted: true}}},
-		{"other without a place", open(3, unix.O_RDWR, nameless, pseudo(0x1234, 1, "odd")),
+		{"other without a place", open(0, unix.O_RDWR, nameless, pseudo(0x1234, 1, "odd")),
 			audit.Event{Kind: audit.KindOpen, Open: &audit.Open{Path: "odd", Access: audit.AccessBoth}}},
 
 		{"exec", exec(8, "/bin/sh", "sh\x00-c\x00\x00\x00"[:7]+"\x00"),
@@ -115,7 +118,7 @@ func TestDecode(t *testing.T) {
 		{"exec, one empty argument", exec(1, "/bin/sh", "\x00"),
 			audit.Event{Kind: audit.KindExec, Exec: &audit.Exec{File: "/bin/sh", Argv: []audit.Text{""}}}},
 		{"exec, cut", exec(40000, "/bin/sh", "sh\x00lon"),
-			audit.Event{Kind: audit.KindExec, Exec: &audit.Exec{File: "/bin/sh", Argv: []audit.Text{"sh", "lon"}, ArgvTruncated: true}}},
+			audit.Event{Kind: audit.KindExec, Exec: &audit.Exec{File: "/bin/sh", Argv: []audit.Text{"sh", "lon"}, ArgvBytes: 40000}}},
 
 		{"fork", record(kernForkEvent{Head: headOf(kernEventKindEVENT_FORK), Child: 5, ChildHost: 4712}),
 			audit.Event{Kind: audit.KindFork, Fork: &audit.Fork{Child: 5, ChildHost: 4712}}},
@@ -146,7 +149,7 @@ func TestDecode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			want := tt.want
 			want.Run, want.Seq, want.Time = "r", 7, someBoot.Add(1500*time.Millisecond)
-			want.Process = &audit.Process{PID: 2, PPID: 1, HostID: 4711, Thread: 3, Comm: "py"}
+			want.Process = &audit.Process{PID: 2, PPID: 1, HostID: 4711, Thread: 3, Start: 99, Comm: "py"}
 			got, err := decode(tt.raw, "r", someBoot)
 			if err != nil {
 				t.Fatal(err)
@@ -159,13 +162,13 @@ func TestDecode(t *testing.T) {
 }
 
 func TestDecodeRefusesBrokenRecords(t *testing.T) {
-	whole := open(3, 0, 0, "/a/b")
+	whole := open(0, 0, 0, "/a/b")
 	wrongSize := slices.Clone(whole)
 	(*kernEvent)(unsafe.Pointer(&wrongSize[0])).Size++
 	longPath := slices.Clone(whole)
-	(*kernOpenEvent)(unsafe.Pointer(&longPath[0])).PathLen = 1 << 31
+	(*kernOpenEvent)(unsafe.Pointer(&longPath[0])).Path.Len = 1 << 31
 	hugeExec := exec(1, "/f", "a\x00")
-	(*kernExecEvent)(unsafe.Pointer(&hugeExec[0])).FileLen = 0xffffffff
+	(*kernExecEvent)(unsafe.Pointer(&hugeExec[0])).File.Len = 0xffffffff
 	tests := map[string][]byte{
 		"nothing":          nil,
 		"zeros":            make([]byte, 256),
@@ -182,7 +185,7 @@ func TestDecodeRefusesBrokenRecords(t *testing.T) {
 		"no rule":          network(kernNetEvent{Family: 4}),
 		"unknown rule":     network(kernNetEvent{Family: 4, Rule: 99}),
 		"unknown family":   network(kernNetEvent{Family: 5, Rule: 1}),
-		"short pseudo":     open(3, 0, uint32(kernPathMarkPATH_PSEUDO), "short"),
+		"short pseudo":     open(0, 0, uint32(kernPathMarkPATH_PSEUDO), "short"),
 	}
 	for name, raw := range tests {
 		if e, err := decode(raw, "r", someBoot); !errors.Is(err, errRecord) {
@@ -193,7 +196,7 @@ func TestDecodeRefusesBrokenRecords(t *testing.T) {
 
 // The event must not point into the ring, where the bytes are soon another's.
 func TestDecodeCopies(t *testing.T) {
-	raw := open(3, 0, 0, "/a/b")
+	raw := open(0, 0, 0, "/a/b")
 	e, err := decode(raw, "r", someBoot)
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +209,7 @@ func TestDecodeCopies(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	for _, raw := range [][]byte{
-		open(3, 0, 0, "/a"), open(3, 0, uint32(kernPathMarkPATH_PSEUDO), pseudo(unix.NSFS_MAGIC, 1, "net")),
+		open(0, 0, 0, "/a"), open(0, 0, uint32(kernPathMarkPATH_PSEUDO), pseudo(unix.NSFS_MAGIC, 1, "net")),
 		exec(6, "/bin/sh", "sh\x00-c\x00"), exit(9), network(kernNetEvent{Family: 6, Rule: 2}),
 		record(kernForkEvent{Head: headOf(kernEventKindEVENT_FORK)}), record(headOf(kernEventKindEVENT_OOM)), {},
 	} {

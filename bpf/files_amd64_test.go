@@ -34,6 +34,6 @@ func legacyOpens(dir string) []audit.Open {
 	return []audit.Open{
 		{Path: audit.Text(dir + "/by-open"), Access: audit.AccessBoth},
 		{Path: audit.Text(dir + "/by-creat"), Access: audit.AccessWrite, Flags: []string{"create", "truncate"}},
-		{Path: "sub", Access: audit.AccessWrite, Flags: []string{"create", "truncate"}, Errno: "EISDIR", Unresolved: true},
+		{Path: "sub", Dir: audit.Text(dir), Access: audit.AccessWrite, Flags: []string{"create", "truncate"}, Errno: "EISDIR", Unresolved: true},
 	}
 }

@@ -154,13 +154,14 @@ func TestOpens(t *testing.T) {
 		{Path: in("handle"), Access: audit.AccessBoth},
 		{Path: in("gone"), Access: audit.AccessBoth, Flags: []string{"create"}},
 		{Path: in("gone"), Access: audit.AccessRead, Deleted: true},
+		{Path: "/memfd:hidden", Access: audit.AccessBoth, Flags: []string{"memfd"}, Deleted: true},
 		{Path: "/memfd:hidden", Access: audit.AccessBoth, Deleted: true},
 		{Path: in("not\xffutf8\n\x1b[31m"), Access: audit.AccessRead},
-		{Path: "sub/../missing", Access: audit.AccessRead, Errno: "ENOENT", Unresolved: true},
-		{Path: "absolute", Access: audit.AccessBoth, Flags: []string{"create", "exclusive"}, Errno: "EEXIST", Unresolved: true},
-		{Path: "absolute/below", Access: audit.AccessRead, Errno: "ENOTDIR", Unresolved: true},
-		{Path: "loop", Access: audit.AccessRead, Errno: "ELOOP", Unresolved: true},
-		{Path: "", Access: audit.AccessRead, Errno: "EFAULT", Unresolved: true, Truncated: true},
+		{Path: "sub/../missing", Dir: audit.Text(dir), Access: audit.AccessRead, Errno: "ENOENT", Unresolved: true},
+		{Path: "absolute", Dir: audit.Text(dir), Access: audit.AccessBoth, Flags: []string{"create", "exclusive"}, Errno: "EEXIST", Unresolved: true},
+		{Path: "absolute/below", Dir: audit.Text(dir), Access: audit.AccessRead, Errno: "ENOTDIR", Unresolved: true},
+		{Path: "loop", Dir: audit.Text(dir), Access: audit.AccessRead, Errno: "ELOOP", Unresolved: true},
+		{Path: "", Dir: audit.Text(dir), Access: audit.AccessRead, Errno: "EFAULT", Unresolved: true, Truncated: true},
 	}
 	want = append(want, legacyOpens(dir)...)
 	wanted := map[audit.Text][]audit.Open{}

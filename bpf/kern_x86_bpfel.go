@@ -18,29 +18,70 @@ type kernArmArgs struct {
 	Id uint64
 }
 
+type kernChangeAct uint32
+
+const (
+	kernChangeActCHANGE_NONE         kernChangeAct = 0
+	kernChangeActCHANGE_TRUNCATE     kernChangeAct = 1
+	kernChangeActCHANGE_UNLINK       kernChangeAct = 2
+	kernChangeActCHANGE_RMDIR        kernChangeAct = 3
+	kernChangeActCHANGE_RENAME       kernChangeAct = 4
+	kernChangeActCHANGE_EXCHANGE     kernChangeAct = 5
+	kernChangeActCHANGE_LINK         kernChangeAct = 6
+	kernChangeActCHANGE_SYMLINK      kernChangeAct = 7
+	kernChangeActCHANGE_MKDIR        kernChangeAct = 8
+	kernChangeActCHANGE_MKNOD        kernChangeAct = 9
+	kernChangeActCHANGE_MODE         kernChangeAct = 10
+	kernChangeActCHANGE_OWNER        kernChangeAct = 11
+	kernChangeActCHANGE_TIMES        kernChangeAct = 12
+	kernChangeActCHANGE_XATTR_SET    kernChangeAct = 13
+	kernChangeActCHANGE_XATTR_REMOVE kernChangeAct = 14
+)
+
+type kernChangeEvent struct {
+	_      structs.HostLayout
+	Head   kernEvent
+	Value  uint64
+	Value2 uint64
+	Result int32
+	Act    kernChangeAct
+	Path   kernPathPart
+	Dir    kernPathPart
+	To     kernPathPart
+	ToDir  kernPathPart
+}
+
+type kernChangeRecord struct {
+	_     structs.HostLayout
+	Event kernChangeEvent
+	Data  [16456]uint8
+}
+
 type kernCounter uint32
 
 const (
 	kernCounterCOUNTER_RING_FULL         kernCounter = 0
 	kernCounterCOUNTER_RING_MISSING      kernCounter = 1
-	kernCounterCOUNTER_SCRATCH_MISSING   kernCounter = 2
-	kernCounterCOUNTER_REGISTERS_MISSING kernCounter = 3
-	kernCounterCOUNTER_DESCRIPTOR_GONE   kernCounter = 4
-	kernCounterCOUNTER_PATH_FAULT        kernCounter = 5
-	kernCounterCOUNTER_PATH_UNFINISHED   kernCounter = 6
-	kernCounterCOUNTER_STRING_FAULT      kernCounter = 7
-	kernCounterCOUNTER_HOW_FAULT         kernCounter = 8
-	kernCounterCOUNTER_ARGV_FAULT        kernCounter = 9
-	kernCounterCOUNTER_EXE_MISSING       kernCounter = 10
-	kernCounterCOUNTER_EXITED_FULL       kernCounter = 11
-	kernCounterCOUNTER_OWNER_MISSING     kernCounter = 12
-	kernCounterCOUNTER_NO_POLICY_SOCKET  kernCounter = 13
-	kernCounterCOUNTER_NO_POLICY_CONNECT kernCounter = 14
-	kernCounterCOUNTER_NO_POLICY_EGRESS  kernCounter = 15
-	kernCounterCOUNTER_SOCKET_REFUSED    kernCounter = 16
-	kernCounterCOUNTER_EGRESS_DROPPED    kernCounter = 17
-	kernCounterCOUNTER_HEADER_FAULT      kernCounter = 18
-	kernCounterCOUNTERS                  kernCounter = 19
+	kernCounterCOUNTER_AUDIT_LIMIT       kernCounter = 2
+	kernCounterCOUNTER_FOLD_MISSING      kernCounter = 3
+	kernCounterCOUNTER_SCRATCH_MISSING   kernCounter = 4
+	kernCounterCOUNTER_REGISTERS_MISSING kernCounter = 5
+	kernCounterCOUNTER_DESCRIPTOR_GONE   kernCounter = 6
+	kernCounterCOUNTER_PATH_FAULT        kernCounter = 7
+	kernCounterCOUNTER_PATH_UNFINISHED   kernCounter = 8
+	kernCounterCOUNTER_STRING_FAULT      kernCounter = 9
+	kernCounterCOUNTER_HOW_FAULT         kernCounter = 10
+	kernCounterCOUNTER_ARGV_FAULT        kernCounter = 11
+	kernCounterCOUNTER_EXE_MISSING       kernCounter = 12
+	kernCounterCOUNTER_EXITED_FULL       kernCounter = 13
+	kernCounterCOUNTER_OWNER_MISSING     kernCounter = 14
+	kernCounterCOUNTER_NO_POLICY_SOCKET  kernCounter = 15
+	kernCounterCOUNTER_NO_POLICY_CONNECT kernCounter = 16
+	kernCounterCOUNTER_NO_POLICY_EGRESS  kernCounter = 17
+	kernCounterCOUNTER_SOCKET_REFUSED    kernCounter = 18
+	kernCounterCOUNTER_EGRESS_DROPPED    kernCounter = 19
+	kernCounterCOUNTER_HEADER_FAULT      kernCounter = 20
+	kernCounterCOUNTERS                  kernCounter = 21
 )
 
 type kernEvent struct {
@@ -64,22 +105,34 @@ const (
 	kernEventKindEVENT_SEND    kernEventKind = 6
 	kernEventKindEVENT_DROP    kernEventKind = 7
 	kernEventKindEVENT_OOM     kernEventKind = 8
-	kernEventKindEVENT_KINDS   kernEventKind = 9
+	kernEventKindEVENT_CHANGE  kernEventKind = 9
+	kernEventKindEVENT_BIND    kernEventKind = 10
+	kernEventKindEVENT_LISTEN  kernEventKind = 11
+	kernEventKindEVENT_REFUSED kernEventKind = 12
+	kernEventKindEVENT_RACED   kernEventKind = 13
+	kernEventKindEVENT_KINDS   kernEventKind = 14
 )
 
 type kernExecEvent struct {
 	_        structs.HostLayout
 	Head     kernEvent
-	Marks    uint32
-	FileLen  uint32
+	Result   int32
+	Uid      uint32
+	Gid      uint32
+	File     kernPathPart
+	Cwd      kernPathPart
+	Script   kernPathPart
 	ArgvLen  uint32
 	ArgvSize uint32
+	EnvLen   uint32
+	EnvSize  uint32
+	_        [4]byte
 }
 
 type kernExecRecord struct {
 	_     structs.HostLayout
 	Event kernExecEvent
-	Data  [36880]uint8
+	Data  [53304]uint8
 }
 
 type kernExitEvent struct {
@@ -89,9 +142,20 @@ type kernExitEvent struct {
 	Unused uint32
 }
 
+type kernFolds struct {
+	_     structs.HostLayout
+	Slots [4]struct {
+		_      structs.HostLayout
+		Repeat kernRepeat
+		Event  kernEvent
+		_      [192]byte
+	}
+}
+
 type kernForkEvent struct {
 	_         structs.HostLayout
 	Head      kernEvent
+	Start     uint64
 	Child     uint32
 	ChildHost uint32
 }
@@ -100,6 +164,13 @@ type kernGroup struct {
 	_     structs.HostLayout
 	Start uint64
 	Tgid  uint64
+}
+
+type kernIdentity struct {
+	_          structs.HostLayout
+	Inode      uint64
+	Device     uint32
+	Generation uint32
 }
 
 type kernNetEvent struct {
@@ -112,6 +183,14 @@ type kernNetEvent struct {
 	Mapped   uint8
 	Allowed  uint8
 	Rule     uint8
+	Result   int32
+	NameLen  uint32
+}
+
+type kernNetRecord struct {
+	_     structs.HostLayout
+	Event kernNetEvent
+	Data  [128]uint8
 }
 
 type kernNetRule uint32
@@ -124,18 +203,27 @@ const (
 )
 
 type kernOpenEvent struct {
-	_       structs.HostLayout
-	Head    kernEvent
-	Result  int32
-	Flags   uint32
-	Marks   uint32
-	PathLen uint32
+	_      structs.HostLayout
+	Head   kernEvent
+	File   kernIdentity
+	Result int32
+	Flags  uint32
+	Marks  uint32
+	Path   kernPathPart
+	Dir    kernPathPart
+	_      [4]byte
 }
+
+type kernOpenMark uint32
+
+const (
+	kernOpenMarkOPEN_MEMFD kernOpenMark = 1
+)
 
 type kernOpenRecord struct {
 	_     structs.HostLayout
 	Event kernOpenEvent
-	Path  [4112]uint8
+	Data  [8232]uint8
 }
 
 type kernPathBuffer struct {
@@ -150,7 +238,14 @@ const (
 	kernPathMarkPATH_TRUNCATED  kernPathMark = 2
 	kernPathMarkPATH_DELETED    kernPathMark = 4
 	kernPathMarkPATH_PSEUDO     kernPathMark = 8
+	kernPathMarkPATH_RACED      kernPathMark = 16
 )
+
+type kernPathPart struct {
+	_     structs.HostLayout
+	Marks uint32
+	Len   uint32
+}
 
 type kernProcess struct {
 	_       structs.HostLayout
@@ -158,6 +253,7 @@ type kernProcess struct {
 	Tid     uint32
 	Ppid    uint32
 	HostPid uint32
+	Start   uint64
 	Comm    [16]uint8
 }
 
@@ -167,41 +263,98 @@ type kernPseudo struct {
 	Magic uint64
 }
 
+type kernRacedEvent struct {
+	_    structs.HostLayout
+	Head kernEvent
+	Of   uint64
+}
+
+type kernRefusedEvent struct {
+	_      structs.HostLayout
+	Head   kernEvent
+	Args   [6]uint64
+	Number uint32
+	Abi    uint32
+	Result int32
+	Signal uint32
+}
+
+type kernRepeat struct {
+	_     structs.HostLayout
+	Zero  uint64
+	Of    uint64
+	Count uint64
+	First uint64
+}
+
 type kernRun struct {
 	_         structs.HostLayout
 	Seq       uint64
-	Lost      [9]uint64
+	Limit     uint64
+	Raced     uint64
+	Folded    uint64
+	Lost      [14]uint64
 	Armed     uint32
 	Watermark uint32
+}
+
+type kernShape struct {
+	_        structs.HostLayout
+	Act      uint8
+	Fd       uint8
+	Dir      uint8
+	Path     uint8
+	ToDir    uint8
+	To       uint8
+	Value    uint8
+	Value2   uint8
+	Flags    uint8
+	ToIsText uint8
+	Owner    uint8
+	Unused   uint8
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	kernMapChangeRecords     = "change_records"
 	kernMapCounters          = "counters"
 	kernMapExecRecords       = "exec_records"
 	kernMapExitedGroups      = "exited_groups"
+	kernMapFolds             = "folds"
+	kernMapNetRecords        = "net_records"
 	kernMapOpenRecords       = "open_records"
 	kernMapOwners            = "owners"
 	kernMapPathBuffers       = "path_buffers"
 	kernMapRings             = "rings"
 	kernMapRuns              = "runs"
+	kernMapShapes            = "shapes"
 	kernProgArm              = "arm"
 	kernProgConnect4         = "connect4"
 	kernProgConnect6         = "connect6"
 	kernProgCreate           = "create"
 	kernProgEgress           = "egress"
 	kernProgExecuted         = "executed"
+	kernProgExitBind         = "exit_bind"
+	kernProgExitChange       = "exit_change"
+	kernProgExitClone3       = "exit_clone3"
 	kernProgExitCreat        = "exit_creat"
+	kernProgExitExecve       = "exit_execve"
+	kernProgExitExecveat     = "exit_execveat"
+	kernProgExitListen       = "exit_listen"
+	kernProgExitMemfdCreate  = "exit_memfd_create"
 	kernProgExitOpen         = "exit_open"
 	kernProgExitOpenat       = "exit_openat"
 	kernProgExitOpenat2      = "exit_openat2"
+	kernProgExitRefused      = "exit_refused"
+	kernProgExitSocket       = "exit_socket"
 	kernProgExited           = "exited"
 	kernProgForked           = "forked"
 	kernProgLevel            = "level"
 	kernProgSendmsg4         = "sendmsg4"
 	kernProgSendmsg6         = "sendmsg6"
+	kernProgSignalled        = "signalled"
 	kernProgVictimMarked     = "victim_marked"
 	kernVarExitSaysGroupDead = "exit_says_group_dead"
 	kernVarRunLevel          = "run_level"
@@ -250,36 +403,50 @@ type kernSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernProgramSpecs struct {
-	Arm          *ebpf.ProgramSpec `ebpf:"arm"`
-	Connect4     *ebpf.ProgramSpec `ebpf:"connect4"`
-	Connect6     *ebpf.ProgramSpec `ebpf:"connect6"`
-	Create       *ebpf.ProgramSpec `ebpf:"create"`
-	Egress       *ebpf.ProgramSpec `ebpf:"egress"`
-	Executed     *ebpf.ProgramSpec `ebpf:"executed"`
-	ExitCreat    *ebpf.ProgramSpec `ebpf:"exit_creat"`
-	ExitOpen     *ebpf.ProgramSpec `ebpf:"exit_open"`
-	ExitOpenat   *ebpf.ProgramSpec `ebpf:"exit_openat"`
-	ExitOpenat2  *ebpf.ProgramSpec `ebpf:"exit_openat2"`
-	Exited       *ebpf.ProgramSpec `ebpf:"exited"`
-	Forked       *ebpf.ProgramSpec `ebpf:"forked"`
-	Level        *ebpf.ProgramSpec `ebpf:"level"`
-	Sendmsg4     *ebpf.ProgramSpec `ebpf:"sendmsg4"`
-	Sendmsg6     *ebpf.ProgramSpec `ebpf:"sendmsg6"`
-	VictimMarked *ebpf.ProgramSpec `ebpf:"victim_marked"`
+	Arm             *ebpf.ProgramSpec `ebpf:"arm"`
+	Connect4        *ebpf.ProgramSpec `ebpf:"connect4"`
+	Connect6        *ebpf.ProgramSpec `ebpf:"connect6"`
+	Create          *ebpf.ProgramSpec `ebpf:"create"`
+	Egress          *ebpf.ProgramSpec `ebpf:"egress"`
+	Executed        *ebpf.ProgramSpec `ebpf:"executed"`
+	ExitBind        *ebpf.ProgramSpec `ebpf:"exit_bind"`
+	ExitChange      *ebpf.ProgramSpec `ebpf:"exit_change"`
+	ExitClone3      *ebpf.ProgramSpec `ebpf:"exit_clone3"`
+	ExitCreat       *ebpf.ProgramSpec `ebpf:"exit_creat"`
+	ExitExecve      *ebpf.ProgramSpec `ebpf:"exit_execve"`
+	ExitExecveat    *ebpf.ProgramSpec `ebpf:"exit_execveat"`
+	ExitListen      *ebpf.ProgramSpec `ebpf:"exit_listen"`
+	ExitMemfdCreate *ebpf.ProgramSpec `ebpf:"exit_memfd_create"`
+	ExitOpen        *ebpf.ProgramSpec `ebpf:"exit_open"`
+	ExitOpenat      *ebpf.ProgramSpec `ebpf:"exit_openat"`
+	ExitOpenat2     *ebpf.ProgramSpec `ebpf:"exit_openat2"`
+	ExitRefused     *ebpf.ProgramSpec `ebpf:"exit_refused"`
+	ExitSocket      *ebpf.ProgramSpec `ebpf:"exit_socket"`
+	Exited          *ebpf.ProgramSpec `ebpf:"exited"`
+	Forked          *ebpf.ProgramSpec `ebpf:"forked"`
+	Level           *ebpf.ProgramSpec `ebpf:"level"`
+	Sendmsg4        *ebpf.ProgramSpec `ebpf:"sendmsg4"`
+	Sendmsg6        *ebpf.ProgramSpec `ebpf:"sendmsg6"`
+	Signalled       *ebpf.ProgramSpec `ebpf:"signalled"`
+	VictimMarked    *ebpf.ProgramSpec `ebpf:"victim_marked"`
 }
 
 // kernMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernMapSpecs struct {
-	Counters     *ebpf.MapSpec `ebpf:"counters"`
-	ExecRecords  *ebpf.MapSpec `ebpf:"exec_records"`
-	ExitedGroups *ebpf.MapSpec `ebpf:"exited_groups"`
-	OpenRecords  *ebpf.MapSpec `ebpf:"open_records"`
-	Owners       *ebpf.MapSpec `ebpf:"owners"`
-	PathBuffers  *ebpf.MapSpec `ebpf:"path_buffers"`
-	Rings        *ebpf.MapSpec `ebpf:"rings"`
-	Runs         *ebpf.MapSpec `ebpf:"runs"`
+	ChangeRecords *ebpf.MapSpec `ebpf:"change_records"`
+	Counters      *ebpf.MapSpec `ebpf:"counters"`
+	ExecRecords   *ebpf.MapSpec `ebpf:"exec_records"`
+	ExitedGroups  *ebpf.MapSpec `ebpf:"exited_groups"`
+	Folds         *ebpf.MapSpec `ebpf:"folds"`
+	NetRecords    *ebpf.MapSpec `ebpf:"net_records"`
+	OpenRecords   *ebpf.MapSpec `ebpf:"open_records"`
+	Owners        *ebpf.MapSpec `ebpf:"owners"`
+	PathBuffers   *ebpf.MapSpec `ebpf:"path_buffers"`
+	Rings         *ebpf.MapSpec `ebpf:"rings"`
+	Runs          *ebpf.MapSpec `ebpf:"runs"`
+	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
 }
 
 // kernVariableSpecs contains global variables before they are loaded into the kernel.
@@ -311,26 +478,34 @@ func (o *kernObjects) Close() error {
 //
 // It can be passed to loadKernObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernMaps struct {
-	Counters     *ebpf.Map `ebpf:"counters"`
-	ExecRecords  *ebpf.Map `ebpf:"exec_records"`
-	ExitedGroups *ebpf.Map `ebpf:"exited_groups"`
-	OpenRecords  *ebpf.Map `ebpf:"open_records"`
-	Owners       *ebpf.Map `ebpf:"owners"`
-	PathBuffers  *ebpf.Map `ebpf:"path_buffers"`
-	Rings        *ebpf.Map `ebpf:"rings"`
-	Runs         *ebpf.Map `ebpf:"runs"`
+	ChangeRecords *ebpf.Map `ebpf:"change_records"`
+	Counters      *ebpf.Map `ebpf:"counters"`
+	ExecRecords   *ebpf.Map `ebpf:"exec_records"`
+	ExitedGroups  *ebpf.Map `ebpf:"exited_groups"`
+	Folds         *ebpf.Map `ebpf:"folds"`
+	NetRecords    *ebpf.Map `ebpf:"net_records"`
+	OpenRecords   *ebpf.Map `ebpf:"open_records"`
+	Owners        *ebpf.Map `ebpf:"owners"`
+	PathBuffers   *ebpf.Map `ebpf:"path_buffers"`
+	Rings         *ebpf.Map `ebpf:"rings"`
+	Runs          *ebpf.Map `ebpf:"runs"`
+	Shapes        *ebpf.Map `ebpf:"shapes"`
 }
 
 func (m *kernMaps) Close() error {
 	return _KernClose(
+		m.ChangeRecords,
 		m.Counters,
 		m.ExecRecords,
 		m.ExitedGroups,
+		m.Folds,
+		m.NetRecords,
 		m.OpenRecords,
 		m.Owners,
 		m.PathBuffers,
 		m.Rings,
 		m.Runs,
+		m.Shapes,
 	)
 }
 
@@ -347,22 +522,32 @@ type kernVariables struct {
 //
 // It can be passed to loadKernObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernPrograms struct {
-	Arm          *ebpf.Program `ebpf:"arm"`
-	Connect4     *ebpf.Program `ebpf:"connect4"`
-	Connect6     *ebpf.Program `ebpf:"connect6"`
-	Create       *ebpf.Program `ebpf:"create"`
-	Egress       *ebpf.Program `ebpf:"egress"`
-	Executed     *ebpf.Program `ebpf:"executed"`
-	ExitCreat    *ebpf.Program `ebpf:"exit_creat"`
-	ExitOpen     *ebpf.Program `ebpf:"exit_open"`
-	ExitOpenat   *ebpf.Program `ebpf:"exit_openat"`
-	ExitOpenat2  *ebpf.Program `ebpf:"exit_openat2"`
-	Exited       *ebpf.Program `ebpf:"exited"`
-	Forked       *ebpf.Program `ebpf:"forked"`
-	Level        *ebpf.Program `ebpf:"level"`
-	Sendmsg4     *ebpf.Program `ebpf:"sendmsg4"`
-	Sendmsg6     *ebpf.Program `ebpf:"sendmsg6"`
-	VictimMarked *ebpf.Program `ebpf:"victim_marked"`
+	Arm             *ebpf.Program `ebpf:"arm"`
+	Connect4        *ebpf.Program `ebpf:"connect4"`
+	Connect6        *ebpf.Program `ebpf:"connect6"`
+	Create          *ebpf.Program `ebpf:"create"`
+	Egress          *ebpf.Program `ebpf:"egress"`
+	Executed        *ebpf.Program `ebpf:"executed"`
+	ExitBind        *ebpf.Program `ebpf:"exit_bind"`
+	ExitChange      *ebpf.Program `ebpf:"exit_change"`
+	ExitClone3      *ebpf.Program `ebpf:"exit_clone3"`
+	ExitCreat       *ebpf.Program `ebpf:"exit_creat"`
+	ExitExecve      *ebpf.Program `ebpf:"exit_execve"`
+	ExitExecveat    *ebpf.Program `ebpf:"exit_execveat"`
+	ExitListen      *ebpf.Program `ebpf:"exit_listen"`
+	ExitMemfdCreate *ebpf.Program `ebpf:"exit_memfd_create"`
+	ExitOpen        *ebpf.Program `ebpf:"exit_open"`
+	ExitOpenat      *ebpf.Program `ebpf:"exit_openat"`
+	ExitOpenat2     *ebpf.Program `ebpf:"exit_openat2"`
+	ExitRefused     *ebpf.Program `ebpf:"exit_refused"`
+	ExitSocket      *ebpf.Program `ebpf:"exit_socket"`
+	Exited          *ebpf.Program `ebpf:"exited"`
+	Forked          *ebpf.Program `ebpf:"forked"`
+	Level           *ebpf.Program `ebpf:"level"`
+	Sendmsg4        *ebpf.Program `ebpf:"sendmsg4"`
+	Sendmsg6        *ebpf.Program `ebpf:"sendmsg6"`
+	Signalled       *ebpf.Program `ebpf:"signalled"`
+	VictimMarked    *ebpf.Program `ebpf:"victim_marked"`
 }
 
 func (p *kernPrograms) Close() error {
@@ -373,15 +558,25 @@ func (p *kernPrograms) Close() error {
 		p.Create,
 		p.Egress,
 		p.Executed,
+		p.ExitBind,
+		p.ExitChange,
+		p.ExitClone3,
 		p.ExitCreat,
+		p.ExitExecve,
+		p.ExitExecveat,
+		p.ExitListen,
+		p.ExitMemfdCreate,
 		p.ExitOpen,
 		p.ExitOpenat,
 		p.ExitOpenat2,
+		p.ExitRefused,
+		p.ExitSocket,
 		p.Exited,
 		p.Forked,
 		p.Level,
 		p.Sendmsg4,
 		p.Sendmsg6,
+		p.Signalled,
 		p.VictimMarked,
 	)
 }

@@ -5,7 +5,13 @@ import (
 	"os"
 	"runtime"
 	"testing"
+
+	"proctor/bpf"
+	"proctor/supervisor/container"
+	"proctor/testenv"
 )
+
+func observed(traced []string) []string { return bpf.Exits(container.Permitted(), traced) }
 
 // actVariable names what this binary is to do instead of testing: the root tests start
 // it again inside a run.
@@ -25,11 +31,17 @@ var acts = map[string]func(args []string) error{
 	"eat":      actEat,
 	"open":     actOpen,
 	"measure":  actMeasure,
+	"changes":  actChanges,
+	"repeat":   actRepeat,
 }
 
 func TestMain(m *testing.M) {
 	name, asked := os.LookupEnv(actVariable)
 	if !asked {
+		if err := testenv.HoldTracepoints(observed); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		os.Exit(m.Run())
 	}
 	act, known := acts[name]

@@ -82,6 +82,21 @@ func openTracefs(dir string) (*tracefs, error) {
 
 func (t *tracefs) unmount() error { return unmount(t.dir) }
 
+// exits returns the system calls whose exit has a tracepoint.
+func (t *tracefs) exits() (map[string]bool, error) {
+	entries, err := os.ReadDir(filepath.Join(t.dir, "events", exitGroup))
+	if err != nil {
+		return nil, fmt.Errorf("tracepoints of system calls: %w", err)
+	}
+	calls := map[string]bool{}
+	for _, e := range entries {
+		if call, ok := strings.CutPrefix(e.Name(), exitPrefix); ok {
+			calls[call] = true
+		}
+	}
+	return calls, nil
+}
+
 // attach attaches prog to a tracepoint, named group/event.
 func (t *tracefs) attach(name string, prog *ebpf.Program) (link.Link, error) {
 	raw, err := os.ReadFile(filepath.Join(t.dir, "events", name, "id"))

@@ -10,34 +10,45 @@ import (
 	"proctor/audit"
 )
 
-// filePath makes a path of what the kernel side sent, and says whether the file has no
-// name any more. A file without a place in the tree gets the name that /proc/PID/fd shows.
-func filePath(raw []byte, marks kernPathMark) (path audit.Text, deleted bool, err error) {
-	deleted = marks&kernPathMarkPATH_DELETED != 0
+// pathFlags are what a path's marks say to the reader of a record.
+type pathFlags struct {
+	unresolved, truncated, deleted, raced bool
+}
+
+// filePath makes a path of what the kernel side sent. A file without a place in the tree
+// gets the name that /proc/PID/fd shows.
+func filePath(raw []byte, marks kernPathMark) (path audit.Text, flags pathFlags, err error) {
+	flags = pathFlags{
+		unresolved: marks&kernPathMarkPATH_UNRESOLVED != 0,
+		truncated:  marks&kernPathMarkPATH_TRUNCATED != 0,
+		deleted:    marks&kernPathMarkPATH_DELETED != 0,
+		raced:      marks&kernPathMarkPATH_RACED != 0,
+	}
 	if marks&kernPathMarkPATH_PSEUDO == 0 {
-		if marks&kernPathMarkPATH_TRUNCATED != 0 && marks&kernPathMarkPATH_UNRESOLVED == 0 {
+		if flags.truncated && !flags.unresolved {
 			// It starts somewhere below the root, and shall not look as if it did there.
 			raw = bytes.TrimPrefix(raw, []byte("/"))
 		}
-		return audit.Text(raw), deleted, nil
+		return audit.Text(raw), flags, nil
 	}
 	v, name, err := fixed[kernPseudo](raw)
 	if err != nil {
-		return "", false, err
+		return "", flags, err
 	}
 	switch v.Magic {
 	case unix.PIPEFS_MAGIC:
-		return audit.Text(fmt.Sprintf("pipe:[%d]", v.Inode)), deleted, nil
+		return audit.Text(fmt.Sprintf("pipe:[%d]", v.Inode)), flags, nil
 	case unix.SOCKFS_MAGIC:
-		return audit.Text(fmt.Sprintf("socket:[%d]", v.Inode)), deleted, nil
+		return audit.Text(fmt.Sprintf("socket:[%d]", v.Inode)), flags, nil
 	case unix.NSFS_MAGIC:
-		return audit.Text(fmt.Sprintf("%s:[%d]", name, v.Inode)), deleted, nil
+		return audit.Text(fmt.Sprintf("%s:[%d]", name, v.Inode)), flags, nil
 	case unix.ANON_INODE_FS_MAGIC:
-		return audit.Text("anon_inode:" + string(name)), deleted, nil
-	case unix.TMPFS_MAGIC: // memfd_create and unnamed shared memory: never had a name
-		return audit.Text("/" + string(name)), true, nil
+		return audit.Text("anon_inode:" + string(name)), flags, nil
+	case unix.TMPFS_MAGIC, unix.HUGETLBFS_MAGIC: // memfd_create and unnamed shared memory: never had a name
+		flags.deleted = true
+		return audit.Text("/" + string(name)), flags, nil
 	}
-	return audit.Text(name), deleted, nil
+	return audit.Text(name), flags, nil
 }
 
 func access(flags uint32) audit.Access {
@@ -73,6 +84,14 @@ func openFlags(flags uint32) []string {
 		}
 	}
 	return names
+}
+
+// errno names the error in a call's result, if it is one.
+func errno(result int32) string {
+	if result >= 0 {
+		return ""
+	}
+	return errnoName(-int64(result))
 }
 
 // errnoName includes the numbers that only a tracer sees: a call that a signal

@@ -70,8 +70,8 @@ func TestExec(t *testing.T) {
 			if string(exec.File) != program {
 				t.Errorf("file is %q, want %q", exec.File, program)
 			}
-			if !slices.Equal(exec.Argv, tt.argv) || exec.ArgvTruncated != tt.truncated {
-				t.Errorf("argv is %.200q (truncated: %v), want %.200q", exec.Argv, exec.ArgvTruncated, tt.argv)
+			if !slices.Equal(exec.Argv, tt.argv) || (exec.ArgvBytes > 0) != tt.truncated {
+				t.Errorf("argv is %.200q (truncated: %v), want %.200q", exec.Argv, exec.ArgvBytes > 0, tt.argv)
 			}
 		})
 	}

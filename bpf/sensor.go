@@ -25,6 +25,9 @@ type Options struct {
 	// Dir is a directory of the caller's. A bpffs is mounted at its bpf and holds the
 	// pins; a tracefs is mounted at its tracing while Open runs.
 	Dir string
+	// Permitted are the system calls, by name, that the seccomp profile of boxes lets through.
+	// When any other fails with EPERM or ENOSYS, that is recorded as refused.
+	Permitted []string
 	// Logger is told what was taken over or repaired. Default: nothing is logged.
 	Logger *slog.Logger
 }
@@ -67,10 +70,15 @@ func Open(opts Options) (_ *Sensor, err error) {
 	if err := os.MkdirAll(s.pinDir(), 0o700); err != nil {
 		return nil, err
 	}
-	if err := s.load(); err != nil {
+	events, err := openTracefs(filepath.Join(s.opts.Dir, "tracing"))
+	if err != nil {
 		return nil, err
 	}
-	if err := s.attach(); err != nil {
+	defer func() { err = errors.Join(err, events.unmount()) }()
+	if err := s.load(events); err != nil {
+		return nil, err
+	}
+	if err := s.attach(events); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -81,7 +89,7 @@ func (s *Sensor) mountPoint() string { return filepath.Join(s.opts.Dir, "bpf") }
 // pinDir is apart from the mount point, where some kernels put files of their own.
 func (s *Sensor) pinDir() string { return filepath.Join(s.mountPoint(), "links") }
 
-func (s *Sensor) load() error {
+func (s *Sensor) load(events *tracefs) error {
 	spec, err := loadKern()
 	if err != nil {
 		return err
@@ -104,6 +112,11 @@ func (s *Sensor) load() error {
 	if s.counters, err = counterNames(spec.Types); err != nil {
 		return err
 	}
+	traced, err := events.exits()
+	if err != nil {
+		return err
+	}
+	setShapes(spec.Maps[kernMapShapes])
 	delete(spec.Programs, kernProgLevel)
 	s.ring = spec.Maps[kernMapRings].InnerMap.Copy()
 	cpus, err := ebpf.PossibleCPU()
@@ -115,7 +128,7 @@ func (s *Sensor) load() error {
 	if err != nil {
 		return fmt.Errorf("load programs: %w", err)
 	}
-	s.links, err = attachments(spec, s.coll)
+	s.links, err = attachments(spec, s.coll, set(s.opts.Permitted), traced)
 	return err
 }
 
@@ -159,9 +172,16 @@ func (s *Sensor) Close() error {
 // for a clean stop: nothing may be running below the parent, since nothing is refused
 // from here on.
 func (s *Sensor) Remove() error {
-	errs := []error{os.RemoveAll(s.pinDir())}
-	errs = append(errs, s.Close(), unmount(s.mountPoint()))
-	return errors.Join(errs...)
+	var errs []error
+	for _, a := range s.links {
+		if a.cgroup() {
+			errs = append(errs, os.Remove(filepath.Join(s.pinDir(), a.name)))
+		}
+	}
+	// A link is taken down with its last reference: at once when that is a descriptor, which
+	// takes some 30 ms for a tracepoint, and in the background when it is a pin. So the pins
+	// of what only observes go last.
+	return errors.Join(errors.Join(errs...), s.Close(), os.RemoveAll(s.pinDir()), unmount(s.mountPoint()))
 }
 
 // Check reports whether the programs are still attached and pinned. An error that is

@@ -21,6 +21,25 @@ import (
 // ErrWatched says that a cgroup has a Watch already.
 var ErrWatched = errors.New("cgroup is watched already")
 
+// A LossError says that a record can't become complete any more.
+type LossError struct {
+	audit.Counts
+	Limit uint64 // WatchOptions.Events
+}
+
+func (e *LossError) Error() string {
+	switch {
+	case e.Limited():
+		return fmt.Sprintf("more than %d events", e.Limit)
+	case e.Lost == 0:
+		return fmt.Sprintf("%d of %d events may name the wrong file", e.Raced, e.Events)
+	}
+	return fmt.Sprintf("%d of %d events lost", e.Lost, e.Events)
+}
+
+// Limited reports whether what is lost was past the run's limit.
+func (e *LossError) Limited() bool { return e.Limit > 0 && e.Events > e.Limit }
+
 const (
 	defaultRing = 4 << 20
 	// interval is how long events may lie in a ring that fills slowly.
@@ -39,6 +58,9 @@ type WatchOptions struct {
 	// RingBytes is the room for events that are not read yet. It is rounded up to a power
 	// of two of at least one page. Default: 4 MiB.
 	RingBytes int
+	// Events is how many events are recorded; what comes after them is counted as lost.
+	// 0: all.
+	Events uint64
 }
 
 // A Watch is the kernel's eye on one run. Read and Drain are for one goroutine at a time;
@@ -54,6 +76,8 @@ type Watch struct {
 	m      *ebpf.Map // the ring's
 	ring   *ring
 	order  order
+	limit  uint64
+	told   bool // of a loss
 
 	mu     sync.Mutex
 	broken uint64 // records that could not be decoded
@@ -73,6 +97,7 @@ func (s *Sensor) Watch(opts WatchOptions) (_ *Watch, err error) {
 	w := &Watch{
 		run:    opts.Run,
 		id:     opts.CgroupID,
+		limit:  opts.Events,
 		boot:   boot,
 		logger: s.opts.Logger,
 		runs:   s.coll.Maps[kernMapRuns],
@@ -107,7 +132,7 @@ func (s *Sensor) Watch(opts WatchOptions) (_ *Watch, err error) {
 		}
 		return nil, fmt.Errorf("enter ring: %w", err)
 	}
-	entry := kernRun{Watermark: spec.MaxEntries / 4}
+	entry := kernRun{Watermark: spec.MaxEntries / 4, Limit: opts.Events}
 	if err := w.runs.Update(w.id, &entry, ebpf.UpdateNoExist); err != nil {
 		return nil, errors.Join(fmt.Errorf("enter run: %w", err), w.rings.Delete(w.id))
 	}
@@ -149,7 +174,8 @@ func (w *Watch) Arm() error {
 
 // Read returns the next events, in the order of their numbers but for one that is found
 // more than two intervals late. It waits for the first; the error is ctx's when that ends
-// before there is one.
+// before there is one. Once, when the first loss is found, it is a [*LossError], with what
+// events there are; reading may go on.
 func (w *Watch) Read(ctx context.Context) ([]audit.Event, error) {
 	for {
 		if w.ring.waiting() < w.ring.size()/4 {
@@ -157,11 +183,24 @@ func (w *Watch) Read(ctx context.Context) ([]audit.Event, error) {
 				return nil, err
 			}
 		}
-		err := w.take(batch)
+		err := errors.Join(w.take(batch), w.loss())
 		if events := w.order.ready(); len(events) > 0 || err != nil {
 			return events, err
 		}
 	}
+}
+
+// loss is the first loss, once.
+func (w *Watch) loss() error {
+	if w.told {
+		return nil
+	}
+	counts, err := w.Counts()
+	if err != nil || counts.Lost+counts.Raced == 0 {
+		return err
+	}
+	w.told = true
+	return &LossError{Counts: counts, Limit: w.limit}
 }
 
 // Drain returns everything that is left. It is meant for a run whose tasks are all dead:
@@ -201,7 +240,7 @@ func (w *Watch) take(max int) error {
 }
 
 // Counts returns how many events the run had, and how many of them were lost: no room in
-// the ring, or a record that can't be decoded. It stays valid after Close.
+// the ring, past the limit, or a record that can't be decoded. It stays valid after Close.
 func (w *Watch) Counts() (audit.Counts, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,7 +251,7 @@ func (w *Watch) Counts() (audit.Counts, error) {
 	if err := w.runs.Lookup(w.id, &entry); err != nil {
 		return audit.Counts{}, fmt.Errorf("counts of run %s: %w", w.run, err)
 	}
-	counts := audit.Counts{Events: entry.Seq, Lost: w.broken}
+	counts := audit.Counts{Events: entry.Seq, Lost: w.broken, Folded: entry.Folded, Raced: entry.Raced}
 	for _, n := range entry.Lost {
 		counts.Lost += n
 	}
@@ -223,7 +262,9 @@ func (w *Watch) Counts() (audit.Counts, error) {
 var lostKinds = map[kernEventKind]audit.Kind{
 	kernEventKindEVENT_OPEN: audit.KindOpen, kernEventKindEVENT_EXEC: audit.KindExec, kernEventKindEVENT_FORK: audit.KindFork,
 	kernEventKindEVENT_EXIT: audit.KindExit, kernEventKindEVENT_CONNECT: audit.KindConnect, kernEventKindEVENT_SEND: audit.KindSend,
-	kernEventKindEVENT_DROP: audit.KindSend, kernEventKindEVENT_OOM: audit.KindOOM,
+	kernEventKindEVENT_DROP: audit.KindSend, kernEventKindEVENT_OOM: audit.KindOOM, kernEventKindEVENT_CHANGE: audit.KindChange,
+	kernEventKindEVENT_BIND: audit.KindBind, kernEventKindEVENT_LISTEN: audit.KindListen,
+	kernEventKindEVENT_REFUSED: audit.KindRefused, kernEventKindEVENT_RACED: audit.KindRaced,
 }
 
 // LostByKind returns what found no room in the ring, by kind; nil if nothing is lost. It is

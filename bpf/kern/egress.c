@@ -7,7 +7,8 @@
  * who acts. The egress program behind them sees packets, whoever is current, and drops
  * what got past them.
  */
-#include "run.h"
+#include "fold.h"
+#include "net.h"
 
 enum answer {
 	REFUSE = 0, /* EPERM to the caller, or the packet dropped */
@@ -30,35 +31,11 @@ static __always_inline bool loopback4(__be32 address)
 	return !address || (address & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
 }
 
-/* The IPv4 address in an IPv4-mapped one; a[0..2] are its prefix. */
-static __always_inline bool mapped(const __be32 a[4])
-{
-	return !a[0] && !a[1] && a[2] == bpf_htonl(0xffff);
-}
-
 static __always_inline bool loopback6(const __be32 a[4])
 {
 	if (mapped(a))
 		return loopback4(a[3]);
 	return !a[0] && !a[1] && !a[2] && (!a[3] || a[3] == bpf_htonl(1));
-}
-
-/* Fills in where an act was headed, in its one canonical form. */
-static __always_inline void destination4(struct net_event *event, __be32 address)
-{
-	event->family = 4;
-	__builtin_memcpy(event->address, &address, sizeof(address));
-}
-
-static __always_inline void destination6(struct net_event *event, const __be32 a[4])
-{
-	if (mapped(a)) {
-		event->mapped = 1;
-		destination4(event, a[3]);
-		return;
-	}
-	event->family = 6;
-	__builtin_memcpy(event->address, a, sizeof(event->address));
 }
 
 /* Decides on and records what the current task is about to do. */
@@ -80,7 +57,7 @@ static __always_inline int judge(struct bpf_sock_addr *ctx, struct net_event *ev
 	event->allowed = loopback;
 	event->rule = loopback ? RULE_LOOPBACK : RULE_NO_GRANT;
 	describe(&event->head.who, bpf_get_current_task_btf());
-	send(id, run, &event->head, sizeof(*event), kind);
+	send_act(id, run, &event->head, sizeof(*event), kind, event->port);
 	return loopback ? ALLOW : REFUSE;
 }
 

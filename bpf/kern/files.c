@@ -3,7 +3,7 @@
  * File opens, seen where the system call returns. A call that seccomp refused is seen
  * as well: the exit tracepoint fires for it although the entry one does not.
  */
-#include "run.h"
+#include "fold.h"
 #include "path.h"
 
 /* The record under construction, one for each CPU: too large for the stack. Written
@@ -15,29 +15,27 @@ struct {
 	__type(value, struct open_record);
 } open_records SEC(".maps");
 
-static __always_inline struct file *file_of(struct task_struct *task, __u32 fd)
+/* Repeats are told by whole words: what is behind the last byte must not differ. */
+static __always_inline void pad(__u8 *data, __u32 at)
 {
-	struct files_struct *files = READ(struct task_struct, task, files);
-	struct fdtable *table = READ(struct files_struct, files, fdt);
-	struct file **slots = READ(struct fdtable, table, fd);
-	struct file *file = NULL;
+	__u64 zero = 0;
 
-	if (fd < READ(struct fdtable, table, max_fds))
-		bpf_probe_read_kernel(&file, sizeof(file), &slots[fd]);
-	return file;
+	__builtin_memcpy(&data[at], &zero, sizeof(zero));
 }
 
-/* flags are the caller's; of these only what the file does not remember is used when
- * the open succeeded. */
-static __always_inline void opened(__u64 id, struct run *run, struct task_struct *task,
-				   long result, const void *name, __u32 flags)
+/* How a program learns what an open was about. flags are the caller's; of these only
+ * what the file does not remember is used when the open succeeded. */
+static __always_inline void opened(long result, __s32 dirfd, const void *name, __u32 flags,
+				   __u32 open_marks, __u64 id, struct run *run,
+				   struct task_struct *task)
 {
 	enum { FORGOTTEN = O_CREAT | O_EXCL | O_TRUNC };
 	__u32 zero = 0;
 	struct open_record *record = bpf_map_lookup_elem(&open_records, &zero);
 	struct file *file = NULL;
 	struct open_event *event;
-	__u32 len, marks = 0;
+	__u64 mix;
+	__u32 len;
 
 	if (!record) {
 		lose(run, EVENT_OPEN);
@@ -45,135 +43,77 @@ static __always_inline void opened(__u64 id, struct run *run, struct task_struct
 		return;
 	}
 	event = &record->event;
+	event->marks = open_marks;
+	event->dir.marks = event->dir.len = 0;
+	event->result = result < 0 ? result : 0;
 	if (result >= 0) {
 		file = file_of(task, result);
 		if (!file)
 			count(COUNTER_DESCRIPTOR_GONE);
 	}
 	if (file) {
-		flags = READ(struct file, file, f_flags) | (flags & FORGOTTEN);
-		len = file_path(task, file, record->path, &marks);
+		event->flags = READ(struct file, file, f_flags) | (flags & FORGOTTEN);
+		identify(file, &event->file);
+		file_path(file, record->data, &event->path);
+		mix = event->file.inode;
 	} else {
-		long n = bpf_probe_read_user_str(record->path, PATH_CAP, name);
-
-		marks = PATH_UNRESOLVED;
-		if (n < 1 || n > PATH_CAP) {
-			/* A bad address is an answer of its own; anything else is a gap. */
-			if (result != -14)
-				count(COUNTER_STRING_FAULT);
-			marks |= PATH_TRUNCATED;
-			n = 1;
-		}
-		if (n == PATH_CAP)
-			marks |= PATH_TRUNCATED;
-		len = n - 1;
+		__builtin_memset(&event->file, 0, sizeof(event->file));
+		event->flags = flags;
+		user_string(name, record->data, PATH_CAP, result == -EFAULT, &event->path);
+		mix = event->path.len;
 	}
+	len = event->path.len;
+	if (len > PART_CAP)
+		len = PART_CAP;
+	if (!file && record->data[0] != '/') {
+		directory(task, dirfd, &record->data[len], &event->dir);
+		len += event->dir.len;
+	}
+	if (len > 2 * PART_CAP)
+		len = 2 * PART_CAP;
+	pad(record->data, len);
 	describe(&event->head.who, task);
-	event->result = result;
-	event->flags = flags;
-	event->marks = marks;
-	event->path_len = len;
-	if (len > sizeof(record->path))
-		len = sizeof(record->path);
-	send(id, run, &event->head, sizeof(*event) + len, EVENT_OPEN);
+	send_act(id, run, &event->head, sizeof(*event) + len, EVENT_OPEN, mix);
 }
 
-static __always_inline struct pt_regs *registers(struct task_struct *task)
-{
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-
-	if (!regs)
-		count(COUNTER_REGISTERS_MISSING);
-	return regs;
-}
-
-SEC("tracepoint/syscalls/sys_exit_openat")
-int exit_openat(struct syscall_trace_exit *ctx)
-{
-	long result = ctx->ret;
-	struct task_struct *task;
-	struct pt_regs *regs;
-	struct run *run;
-	__u64 id;
-
-	run = current_run(&id);
-	if (!run || !run->armed)
-		return 0;
-	task = bpf_get_current_task_btf();
-	regs = registers(task);
-	if (regs)
-		opened(id, run, task, result, (void *)ARG2(regs), ARG3(regs));
-	else
-		lose(run, EVENT_OPEN);
-	return 0;
-}
-
-SEC("tracepoint/syscalls/sys_exit_openat2")
-int exit_openat2(struct syscall_trace_exit *ctx)
-{
-	long result = ctx->ret;
-	struct task_struct *task;
-	struct pt_regs *regs;
-	struct run *run;
-	__u64 flags = 0;
-	__u64 id;
-
-	run = current_run(&id);
-	if (!run || !run->armed)
-		return 0;
-	task = bpf_get_current_task_btf();
-	regs = registers(task);
-	if (!regs) {
-		lose(run, EVENT_OPEN);
-		return 0;
+/* A program on the exit of one of the calls that open a file. dirfd, name, flags and marks
+ * are expressions of regs, the registers of the call. */
+#define OPEN_PROGRAM(call, dirfd, name, flags, marks)                                       \
+	SEC("tracepoint/syscalls/sys_exit_" #call)                                         \
+	int exit_##call(struct syscall_trace_exit *ctx)                                    \
+	{                                                                                  \
+		long result = ctx->ret;                                                    \
+		struct task_struct *task;                                                  \
+		struct pt_regs *regs;                                                      \
+		struct run *run;                                                           \
+		__u64 id;                                                                  \
+                                                                                           \
+		run = current_run(&id);                                                    \
+		if (!run || !run->armed)                                                   \
+			return 0;                                                          \
+		task = bpf_get_current_task_btf();                                         \
+		regs = registers(task);                                                    \
+		if (regs)                                                                  \
+			opened(result, dirfd, (void *)name, flags, marks, id, run, task);  \
+		else                                                                       \
+			lose(run, EVENT_OPEN);                                             \
+		return 0;                                                                  \
 	}
-	/* struct open_how begins with its flags. */
-	if (bpf_probe_read_user(&flags, sizeof(flags), (void *)ARG3(regs)) && result != -14)
+
+/* The flags in openat2's struct open_how, which begins with them. */
+static __always_inline __u32 how_flags(struct pt_regs *regs, long result)
+{
+	__u64 flags = 0;
+
+	if (bpf_probe_read_user(&flags, sizeof(flags), (void *)ARG3(regs)) && result != -EFAULT)
 		count(COUNTER_HOW_FAULT);
-	opened(id, run, task, result, (void *)ARG2(regs), flags);
-	return 0;
+	return flags;
 }
 
+OPEN_PROGRAM(openat, ARG1(regs), ARG2(regs), ARG3(regs), 0)
+OPEN_PROGRAM(openat2, ARG1(regs), ARG2(regs), how_flags(regs, result), 0)
+OPEN_PROGRAM(memfd_create, AT_FDCWD, ARG1(regs), O_RDWR | O_CREAT, OPEN_MEMFD)
 #if defined(__TARGET_ARCH_x86)
-SEC("tracepoint/syscalls/sys_exit_open")
-int exit_open(struct syscall_trace_exit *ctx)
-{
-	long result = ctx->ret;
-	struct task_struct *task;
-	struct pt_regs *regs;
-	struct run *run;
-	__u64 id;
-
-	run = current_run(&id);
-	if (!run || !run->armed)
-		return 0;
-	task = bpf_get_current_task_btf();
-	regs = registers(task);
-	if (regs)
-		opened(id, run, task, result, (void *)ARG1(regs), ARG2(regs));
-	else
-		lose(run, EVENT_OPEN);
-	return 0;
-}
-
-SEC("tracepoint/syscalls/sys_exit_creat")
-int exit_creat(struct syscall_trace_exit *ctx)
-{
-	long result = ctx->ret;
-	struct task_struct *task;
-	struct pt_regs *regs;
-	struct run *run;
-	__u64 id;
-
-	run = current_run(&id);
-	if (!run || !run->armed)
-		return 0;
-	task = bpf_get_current_task_btf();
-	regs = registers(task);
-	if (regs)
-		opened(id, run, task, result, (void *)ARG1(regs), O_CREAT | O_WRONLY | O_TRUNC);
-	else
-		lose(run, EVENT_OPEN);
-	return 0;
-}
+OPEN_PROGRAM(open, AT_FDCWD, ARG1(regs), ARG2(regs), 0)
+OPEN_PROGRAM(creat, AT_FDCWD, ARG1(regs), O_CREAT | O_WRONLY | O_TRUNC, 0)
 #endif

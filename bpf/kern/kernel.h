@@ -45,6 +45,7 @@ struct qstr {
 };
 
 struct super_block {
+	__u32 s_dev;
 	unsigned long s_magic;
 };
 
@@ -58,6 +59,7 @@ struct ns_common {
 
 struct inode {
 	unsigned long i_ino;
+	__u32 i_generation;
 	void *i_private;
 };
 
@@ -91,6 +93,7 @@ struct path {
 struct file {
 	unsigned int f_flags;
 	struct path f_path;
+	void *private_data;
 };
 
 struct fdtable {
@@ -98,23 +101,110 @@ struct fdtable {
 	struct file **fd;
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
 struct files_struct {
+	atomic_t count;
 	struct fdtable *fdt;
 };
 
 struct fs_struct {
 	struct path root;
+	struct path pwd;
 };
 
 struct mm_struct {
 	unsigned long arg_start;
 	unsigned long arg_end;
+	unsigned long env_start;
+	unsigned long env_end;
 	struct file *exe_file;
 };
 
+struct linux_binprm {
+	const char *interp;
+	const char *filename;
+};
+
 typedef struct {
-	int counter;
-} atomic_t;
+	__u32 val;
+} kuid_t;
+
+typedef struct {
+	__u32 val;
+} kgid_t;
+
+struct uid_gid_extent {
+	__u32 first;
+	__u32 lower_first;
+	__u32 count;
+};
+
+enum uid_gid_map_limits {
+	MAP_EXTENTS = 5, /* UID_GID_MAP_MAX_BASE_EXTENTS: more are kept elsewhere */
+};
+
+struct uid_gid_map {
+	__u32 nr_extents;
+	struct uid_gid_extent extent[MAP_EXTENTS];
+};
+
+struct user_namespace {
+	struct uid_gid_map uid_map;
+	struct uid_gid_map gid_map;
+};
+
+struct cred {
+	kuid_t uid;
+	kgid_t gid;
+	struct user_namespace *user_ns;
+};
+
+struct in6_addr {
+	__u8 bytes[16];
+};
+
+struct sock_common {
+	__be32 skc_rcv_saddr;
+	__u16 skc_num; /* host order */
+	unsigned short skc_family;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	__u16 sk_protocol;
+};
+
+struct socket {
+	struct sock *sk;
+};
+
+struct unix_address {
+	int len; /* of the whole sockaddr_un */
+};
+
+struct unix_sock {
+	struct unix_address *addr;
+};
+
+struct kernel_siginfo {
+	int si_signo;
+	int si_code;
+	struct {
+		struct {
+			int _syscall;
+			unsigned int _arch;
+		} _sigsys;
+	} _sifields;
+};
+
+/* x86: the ABI of the call that a task is in. */
+struct thread_info {
+	__u32 status;
+};
 
 struct signal_struct {
 	atomic_t live;
@@ -124,6 +214,7 @@ struct signal_struct {
 };
 
 struct task_struct {
+	struct thread_info thread_info;
 	int pid;
 	int tgid;
 	int exit_code;
@@ -135,6 +226,7 @@ struct task_struct {
 	char comm[16];
 	struct fs_struct *fs;
 	struct files_struct *files;
+	const struct cred *cred;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
 };
@@ -162,11 +254,18 @@ struct pt_regs {
 	unsigned long si;
 	unsigned long dx;
 	unsigned long r10;
+	unsigned long r8;
+	unsigned long r9;
+	unsigned long bx;
+	unsigned long cx;
+	unsigned long bp;
+	unsigned long orig_ax;
 };
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs {
 	unsigned long long regs[31];
 	unsigned long long orig_x0; /* the first argument: regs[0] holds the result by then */
+	int syscallno;
 };
 #endif
 
@@ -176,13 +275,29 @@ struct pt_regs {
 #define ARG1(r) ((r)->di)
 #define ARG2(r) ((r)->si)
 #define ARG3(r) ((r)->dx)
+#define ARG4(r) ((r)->r10)
+#define ARG5(r) ((r)->r8)
+#define ARG6(r) ((r)->r9)
 #elif defined(__TARGET_ARCH_arm64)
 #define ARG1(r) ((r)->orig_x0)
 #define ARG2(r) ((r)->regs[1])
 #define ARG3(r) ((r)->regs[2])
+#define ARG4(r) ((r)->regs[3])
+#define ARG5(r) ((r)->regs[4])
+#define ARG6(r) ((r)->regs[5])
 #else
 #error "no register names for this architecture"
 #endif
+
+/* The compiler shall neither forget a bound that it has proved, nor move the check. */
+static __always_inline __u32 at_most(__u32 n, __u32 cap)
+{
+	barrier_var(n);
+	if (n > cap)
+		n = cap;
+	barrier_var(n);
+	return n;
+}
 
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 
@@ -207,6 +322,13 @@ extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 enum {
 	PIDTYPE_TGID = 1,
 	SIGNAL_GROUP_EXIT = 0x4,
+	SIGSYS = 31,
+	SYS_SECCOMP = 1,
+	EFAULT = 14,
+	EPERM = 1,
+	ENOSYS = 38,
+	AT_FDCWD = -100,
+	AF_UNIX = 1,
 	AF_INET = 2,
 	AF_INET6 = 10,
 	SOCK_STREAM = 1,
@@ -219,7 +341,9 @@ enum {
 	O_CREAT = 0100,
 	O_EXCL = 0200,
 	O_TRUNC = 01000,
+	O_RDWR = 02,
 	NSFS_MAGIC = 0x6e736673,
+	SOCKFS_MAGIC = 0x534f434b,
 };
 
 #endif

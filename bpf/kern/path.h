@@ -112,33 +112,51 @@ static __always_inline __u32 pseudo_name(struct dentry *dentry, __u8 *out, __u32
 	return sizeof(*pseudo) + len - 1;
 }
 
-/* Writes the path of a file to out, which has room for a struct pseudo and PATH_CAP
- * bytes. Returns its length, at most that. */
-static __always_inline __u32 file_path(struct task_struct *task, struct file *file, __u8 *out,
-				       __u32 *marks)
+struct part {
+	__u8 bytes[PART_CAP];
+};
+
+/* A struct path, as numbers. */
+struct place {
+	__u64 dentry;
+	__u64 mnt;
+};
+
+/* Writes the path of a place in the tree, as the current task sees it. Global, so that it
+ * is verified once and not at every call; which is why it checks its pointers. */
+__noinline int place_path(struct place *place, struct part *part, struct path_part *info)
 {
+	struct task_struct *task = bpf_get_current_task_btf();
 	struct walk w = { .at = PATH_CAP };
-	struct dentry *dentry = READ(struct file, file, f_path.dentry);
-	struct vfsmount *mnt = READ(struct file, file, f_path.mnt);
-	struct dentry *parent = READ(struct dentry, dentry, d_parent);
+	struct dentry *dentry, *parent;
+	struct vfsmount *mnt;
 	struct fs_struct *fs = READ(struct task_struct, task, fs);
 	struct path_buffer *buffer;
 	__u32 zero = 0;
+	__u8 *out;
 	__u32 len;
 
-	if (parent == dentry && dentry != READ(struct vfsmount, mnt, mnt_root))
-		return pseudo_name(dentry, out, marks);
+	if (!place || !part || !info)
+		return 0;
+	w.dentry = dentry = (void *)place->dentry;
+	w.mnt = mnt = (void *)place->mnt;
+	parent = READ(struct dentry, dentry, d_parent);
+	out = part->bytes;
+	info->marks = 0;
+	if (parent == dentry && dentry != READ(struct vfsmount, mnt, mnt_root)) {
+		info->len = pseudo_name(dentry, out, &info->marks);
+		return 0;
+	}
 	if (parent != dentry && !READ(struct dentry, dentry, d_hash.pprev))
-		*marks |= PATH_DELETED;
+		info->marks |= PATH_DELETED;
 
 	buffer = bpf_map_lookup_elem(&path_buffers, &zero);
 	if (!buffer) {
 		count(COUNTER_SCRATCH_MISSING);
-		*marks |= PATH_TRUNCATED;
+		info->marks |= PATH_TRUNCATED;
+		info->len = 0;
 		return 0;
 	}
-	w.dentry = dentry;
-	w.mnt = mnt;
 	w.root = READ(struct fs_struct, fs, root.dentry);
 	w.root_mnt = READ(struct fs_struct, fs, root.mnt);
 	bpf_loop(WALK_STEPS, walk_step, &w, 0);
@@ -146,17 +164,104 @@ static __always_inline __u32 file_path(struct task_struct *task, struct file *fi
 		count(COUNTER_PATH_UNFINISHED);
 		w.marks |= PATH_TRUNCATED;
 	}
-	*marks |= w.marks;
+	info->marks |= w.marks;
 	if (w.at >= PATH_CAP) {
 		out[0] = '/';
-		return 1;
+		info->len = 1;
+		return 0;
 	}
 	len = PATH_CAP - w.at;
 	if (len > PATH_CAP)
 		len = PATH_CAP;
 	if (bpf_probe_read_kernel(out, len, &buffer->bytes[w.at & (PATH_CAP - 1)]))
 		count(COUNTER_PATH_FAULT);
-	return len;
+	info->len = len;
+	return 0;
+}
+
+static __always_inline void path_of(struct path *path, __u8 *out, struct path_part *part)
+{
+	struct place place = {};
+
+	bpf_core_read(&place.dentry, sizeof(place.dentry), &path->dentry);
+	bpf_core_read(&place.mnt, sizeof(place.mnt), &path->mnt);
+	place_path(&place, (struct part *)out, part);
+}
+
+static __always_inline void file_path(struct file *file, __u8 *out, struct path_part *part)
+{
+	path_of(&file->f_path, out, part);
+}
+
+static __always_inline void identify(struct file *file, struct identity *identity)
+{
+	struct dentry *dentry = READ(struct file, file, f_path.dentry);
+	struct inode *inode = READ(struct dentry, dentry, d_inode);
+
+	identity->inode = READ(struct inode, inode, i_ino);
+	identity->generation = READ(struct inode, inode, i_generation);
+	identity->device = READ(struct super_block, READ(struct dentry, dentry, d_sb), s_dev);
+}
+
+static __always_inline struct file *file_of(struct task_struct *task, __u32 fd)
+{
+	struct files_struct *files = READ(struct task_struct, task, files);
+	struct fdtable *table = READ(struct files_struct, files, fdt);
+	struct file **slots = READ(struct fdtable, table, fd);
+	struct file *file = NULL;
+
+	if (fd < READ(struct fdtable, table, max_fds))
+		bpf_probe_read_kernel(&file, sizeof(file), &slots[fd]);
+	return file;
+}
+
+/* Writes the caller's string to out, which has room for cap bytes. fault says that the
+ * kernel could not read it either. */
+static __always_inline void user_string(const void *string, __u8 *out, __u32 cap, bool fault,
+					struct path_part *part)
+{
+	long n = bpf_probe_read_user_str(out, cap, string);
+
+	part->marks = PATH_UNRESOLVED;
+	if (n < 1 || n > cap) {
+		if (!fault)
+			count(COUNTER_STRING_FAULT);
+		part->marks |= PATH_TRUNCATED;
+		n = 1;
+	}
+	if (n == cap)
+		part->marks |= PATH_TRUNCATED;
+	part->len = n - 1;
+}
+
+/* Writes what dirfd stands for in a call that takes one. */
+static __always_inline void directory(struct task_struct *task, __s32 dirfd, __u8 *out,
+				      struct path_part *part)
+{
+	struct fs_struct *fs;
+	struct file *file;
+
+	if (dirfd == AT_FDCWD) {
+		fs = READ(struct task_struct, task, fs);
+		path_of(&fs->pwd, out, part);
+		return;
+	}
+	file = file_of(task, dirfd);
+	if (file) {
+		file_path(file, out, part);
+		return;
+	}
+	part->marks = PATH_UNRESOLVED;
+	part->len = 0;
+}
+
+static __always_inline struct pt_regs *registers(struct task_struct *task)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+
+	if (!regs)
+		count(COUNTER_REGISTERS_MISSING);
+	return regs;
 }
 
 #endif

@@ -3,8 +3,9 @@
  * Processes made, programs started, ends, and victims of the OOM killer. Threads are
  * not reported.
  */
-#include "run.h"
+#include "fold.h"
 #include "path.h"
+#include "calls.h"
 
 /* Whether this kernel's sched_process_exit says that the whole thread group is dead.
  * Set by the loader from BTF; where it is false, the group's counter is looked at. */
@@ -35,26 +36,26 @@ struct {
 	__type(value, __u32);
 } exited_groups SEC(".maps");
 
-enum argv_limits {
-	ARGV_CHUNK = 4096, /* read at a time: one page that is out costs no other */
+enum copy_limits {
+	COPY_CHUNK = 4096, /* read at a time: one page that is out costs no other */
 };
 
-struct argv_copy {
+struct user_copy {
 	unsigned long from;
 	__u32 cpu; /* whose record it goes to */
 	__u32 at; /* offset there */
 	__u32 left;
 };
 
-static long copy_chunk(__u32 step, struct argv_copy *copy)
+static long copy_chunk(__u32 step, struct user_copy *copy)
 {
 	struct exec_record *record = bpf_map_lookup_elem(&exec_records, &copy->cpu);
 	__u32 at = copy->at;
 	__u32 n = copy->left;
 
-	if (n > ARGV_CHUNK)
-		n = ARGV_CHUNK;
-	if (!record || !n || at > sizeof(record->data) - ARGV_CHUNK)
+	if (n > COPY_CHUNK)
+		n = COPY_CHUNK;
+	if (!record || !n || at > sizeof(record->data) - COPY_CHUNK)
 		return 1;
 	if (bpf_probe_read_user(&record->data[at], n, (void *)copy->from)) {
 		count(COUNTER_ARGV_FAULT);
@@ -66,32 +67,59 @@ static long copy_chunk(__u32 step, struct argv_copy *copy)
 	return 0;
 }
 
-/* Copies the command line that the kernel has just laid out to at in the CPU's record.
- * Returns the bytes copied. */
-static __always_inline __u32 command_line(struct mm_struct *mm, __u32 cpu, __u32 at, __u32 *size)
+/* Copies what the kernel has just laid out from start to end, at most cap bytes, to at in
+ * the CPU's record. Returns the bytes copied. */
+static __always_inline __u32 copy_user(unsigned long start, unsigned long end, __u32 cap, __u32 cpu,
+				       __u32 at, __u32 *size)
 {
-	unsigned long start = READ(struct mm_struct, mm, arg_start);
-	unsigned long full = READ(struct mm_struct, mm, arg_end) - start;
-	struct argv_copy copy = { .from = start, .cpu = cpu, .at = at };
+	unsigned long full = end - start;
+	struct user_copy copy = { .from = start, .cpu = cpu, .at = at };
 
-	copy.left = full > ARGV_CAP ? ARGV_CAP : full;
+	copy.left = full > cap ? cap : full;
 	*size = full > 0xffffffff ? 0xffffffff : full;
-	bpf_loop(ARGV_CAP / ARGV_CHUNK, copy_chunk, &copy, 0);
+	bpf_loop(ARGV_CAP / COPY_CHUNK, copy_chunk, &copy, 0);
 	return copy.at - at;
+}
+
+/* The number that a user namespace has for one of the kernel's, or the kernel's. */
+static __always_inline __u32 inside(const struct uid_gid_map *map, __u32 number)
+{
+	struct uid_gid_extent extent;
+	__u32 i;
+
+	for (i = 0; i < MAP_EXTENTS; i++) {
+		bpf_probe_read_kernel(&extent, sizeof(extent), &map->extent[i]);
+		if (number - extent.lower_first < extent.count)
+			return extent.first + (number - extent.lower_first);
+	}
+	return number;
+}
+
+static __always_inline void credentials(struct exec_event *event, struct task_struct *task)
+{
+	const struct cred *cred = READ(struct task_struct, task, cred);
+	struct user_namespace *ns = READ(struct cred, cred, user_ns);
+
+	event->uid = inside(&ns->uid_map, READ(struct cred, cred, uid.val));
+	event->gid = inside(&ns->gid_map, READ(struct cred, cred, gid.val));
 }
 
 SEC("tp_btf/sched_process_exec")
 int executed(__u64 *ctx)
 {
+	struct linux_binprm *bprm = (void *)ctx[2];
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct exec_record *record;
 	struct exec_event *event;
 	struct task_struct *task;
+	const char *name;
 	struct mm_struct *mm;
+	struct fs_struct *fs;
 	struct file *file;
 	struct run *run;
-	__u32 size, len = 0, argc, marks = 0;
+	__u32 size, at;
 	__u64 id;
+	long n;
 
 	run = current_run(&id);
 	if (!run || !run->armed)
@@ -104,26 +132,116 @@ int executed(__u64 *ctx)
 	}
 	task = bpf_get_current_task_btf();
 	event = &record->event;
+	event->result = 0;
+	event->file.marks = PATH_TRUNCATED;
+	event->file.len = 0;
+	event->script.marks = event->script.len = 0;
 	describe(&event->head.who, task);
+	credentials(event, task);
 	mm = READ(struct task_struct, task, mm);
 	file = READ(struct mm_struct, mm, exe_file);
-	if (file) {
-		len = file_path(task, file, record->data, &marks);
-	} else {
+	if (file)
+		file_path(file, record->data, &event->file);
+	else
 		count(COUNTER_EXE_MISSING);
-		marks = PATH_TRUNCATED;
+	at = event->file.len;
+	barrier_var(at);
+	if (at > PART_CAP) {
+		lose(run, EVENT_EXEC);
+		return 0;
 	}
-	if (len > sizeof(struct pseudo) + PATH_CAP)
-		len = sizeof(struct pseudo) + PATH_CAP;
-	argc = command_line(mm, cpu, len, &event->argv_size);
-	event->marks = marks;
-	event->file_len = len;
-	event->argv_len = argc;
-	size = sizeof(*event) + len + argc;
+	fs = READ(struct task_struct, task, fs);
+	path_of(&fs->pwd, &record->data[at], &event->cwd);
+	at += event->cwd.len;
+	barrier_var(at);
+	if (at > 2 * PART_CAP) {
+		lose(run, EVENT_EXEC);
+		return 0;
+	}
+	/* The kernel's own copies of both names: they differ when an interpreter runs a script. */
+	name = READ(struct linux_binprm, bprm, filename);
+	if (name != READ(struct linux_binprm, bprm, interp)) {
+		event->script.marks = PATH_UNRESOLVED;
+		n = bpf_probe_read_kernel_str(&record->data[at], PATH_CAP, name);
+		if (n > 0 && n <= PATH_CAP)
+			event->script.len = n - 1;
+		at += event->script.len;
+	}
+	event->argv_len = copy_user(READ(struct mm_struct, mm, arg_start), READ(struct mm_struct, mm, arg_end),
+				    ARGV_CAP, cpu, at, &event->argv_size);
+	at += event->argv_len;
+	event->env_len = copy_user(READ(struct mm_struct, mm, env_start), READ(struct mm_struct, mm, env_end),
+				   ENV_CAP, cpu, at, &event->env_size);
+	at += event->env_len;
+	size = sizeof(*event) + at;
 	if (size > sizeof(*record))
 		size = sizeof(*record);
 	send(id, run, &event->head, size, EVENT_EXEC);
 	return 0;
+}
+
+/* An exec that failed: the caller is still what it was. */
+static __always_inline int exec_failed(struct syscall_trace_exit *ctx, bool at_directory)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	long result = ctx->ret;
+	struct exec_record *record;
+	struct exec_event *event;
+	struct task_struct *task;
+	struct pt_regs *regs;
+	struct run *run;
+	__u32 at;
+	__u64 id;
+
+	if (result >= 0)
+		return 0;
+	run = current_run(&id);
+	if (!run || !run->armed)
+		return 0;
+	task = bpf_get_current_task_btf();
+	regs = registers(task);
+	record = bpf_map_lookup_elem(&exec_records, &cpu);
+	if (!regs || !record) {
+		lose(run, EVENT_EXEC);
+		return 0;
+	}
+	event = &record->event;
+	__builtin_memset(&event->result, 0, sizeof(*event) - offsetof(struct exec_event, result));
+	event->result = result;
+	describe(&event->head.who, task);
+	credentials(event, task);
+	user_string(at_directory ? (void *)ARG2(regs) : (void *)ARG1(regs), record->data, PATH_CAP,
+		    result == -EFAULT, &event->file);
+	at = event->file.len;
+	barrier_var(at);
+	if (at > PART_CAP) {
+		lose(run, EVENT_EXEC);
+		return 0;
+	}
+	if (record->data[0] != '/') {
+		directory(task, at_directory ? (__s32)ARG1(regs) : AT_FDCWD, &record->data[at], &event->cwd);
+		at += event->cwd.len;
+	}
+	barrier_var(at);
+	if (at > 2 * PART_CAP) {
+		lose(run, EVENT_EXEC);
+		return 0;
+	}
+	__builtin_memset(&record->data[at], 0, 8);
+	send_act(id, run, &event->head, sizeof(*event) + at, EVENT_EXEC, at);
+	return 0;
+}
+
+SEC("tracepoint/syscalls/sys_exit_execve")
+int exit_execve(struct syscall_trace_exit *ctx)
+{
+	return exec_failed(ctx, false);
+}
+
+SEC("tracepoint/syscalls/sys_exit_execveat")
+int exit_execveat(struct syscall_trace_exit *ctx)
+{
+	return exec_failed(ctx, true);
 }
 
 SEC("tp_btf/sched_process_fork")
@@ -146,6 +264,7 @@ int forked(__u64 *ctx)
 	event.child = pid_number(READ(struct task_struct, child, thread_pid),
 				 READ(struct pid, group_pid(task), level));
 	event.child_host = READ(struct task_struct, child, tgid);
+	event.start = READ(struct task_struct, child, start_boottime);
 	send(id, run, &event.head, sizeof(event), EVENT_FORK);
 	return 0;
 }
@@ -173,6 +292,25 @@ static __always_inline bool last_of_group(__u64 *ctx, struct task_struct *task,
 	return true;
 }
 
+/* A thread that seccomp ended without a signal, as it does where others live on: for a call
+ * of another ABI. */
+static __always_inline void ended_by_seccomp(__u64 id, struct run *run, struct task_struct *task,
+					     struct signal_struct *signal)
+{
+	struct refused_event event = {};
+	struct pt_regs *regs;
+
+	if (READ(struct task_struct, task, exit_code) != SIGSYS ||
+	    READ(struct signal_struct, signal, flags) & SIGNAL_GROUP_EXIT)
+		return;
+	regs = registers(task);
+	if (regs)
+		foreign_call(&event, task, regs);
+	event.signal = SIGSYS;
+	describe(&event.head.who, task);
+	send(id, run, &event.head, sizeof(event), EVENT_REFUSED);
+}
+
 SEC("tp_btf/sched_process_exit")
 int exited(__u64 *ctx)
 {
@@ -188,6 +326,8 @@ int exited(__u64 *ctx)
 	task = bpf_get_current_task_btf();
 	leader = READ(struct task_struct, task, group_leader);
 	signal = READ(struct task_struct, task, signal);
+	flush_all(id, run);
+	ended_by_seccomp(id, run, task, signal);
 	if (!last_of_group(ctx, task, signal, leader))
 		return 0;
 	/* What wait(2) will tell the parent. */

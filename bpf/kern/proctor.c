@@ -3,19 +3,27 @@
  * All programs in one object, so that they share the maps by being compiled together.
  */
 #include "files.c"
+#include "changes.c"
+#include "calls.c"
 #include "processes.c"
+#include "sockets.c"
 #include "egress.c"
 #include "level.c"
 
 /* Never used: it puts types into the debug information, from which the Go ones are
  * made, that no map leads to. */
 const union {
+	struct refused_event refused;
+	struct raced_event raced;
+	struct repeat repeat;
 	struct fork_event fork;
 	struct exit_event exit;
 	struct net_event net;
 	struct pseudo pseudo;
 	struct arm_args arm;
 	enum path_mark mark;
+	enum open_mark open_mark;
+	enum change_act act;
 	enum net_rule rule;
 	enum counter counter;
 } *types __attribute__((unused));

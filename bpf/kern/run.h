@@ -21,6 +21,8 @@ enum map_limits {
 enum counter {
 	COUNTER_RING_FULL, /* an event found no room: also in the run's lost */
 	COUNTER_RING_MISSING, /* a run without a ring: also in the run's lost */
+	COUNTER_AUDIT_LIMIT, /* an event past its run's limit: also in the run's lost */
+	COUNTER_FOLD_MISSING, /* no task storage: repeats are sent one by one */
 	COUNTER_SCRATCH_MISSING, /* no per-CPU buffer: also in the run's lost */
 	COUNTER_REGISTERS_MISSING, /* no pt_regs of a task: its arguments are unknown */
 	COUNTER_DESCRIPTOR_GONE, /* a descriptor was closed before it could be read */
@@ -43,6 +45,9 @@ enum counter {
 
 struct run {
 	__u64 seq; /* last number given */
+	__u64 limit; /* number past which events are lost; 0: none */
+	__u64 raced; /* events that may name the wrong file */
+	__u64 folded; /* acts that are in a struct repeat's count, or will be */
 	__u64 lost[EVENT_KINDS]; /* events that had a number and found no room */
 	__u32 armed; /* 0: only what is refused is recorded */
 	__u32 watermark; /* bytes waiting from which the reader is woken */
@@ -123,6 +128,7 @@ static __always_inline __u32 pid_number(struct pid *pid, __u32 level)
 static __always_inline void describe(struct process *who, struct task_struct *task)
 {
 	struct task_struct *parent = READ(struct task_struct, task, real_parent);
+	struct task_struct *leader = READ(struct task_struct, task, group_leader);
 	struct pid *pid = group_pid(task);
 	__u32 level = READ(struct pid, pid, level);
 
@@ -133,6 +139,7 @@ static __always_inline void describe(struct process *who, struct task_struct *ta
 	else
 		who->tid = pid_number(READ(struct task_struct, task, thread_pid), level);
 	who->ppid = pid_number(group_pid(parent), level);
+	who->start = READ(struct task_struct, leader, start_boottime);
 	bpf_probe_read_kernel(who->comm, sizeof(who->comm), &task->comm);
 }
 
@@ -142,30 +149,48 @@ static __always_inline void lose(struct run *run, enum event_kind kind)
 	__sync_fetch_and_add(&run->lost[kind], 1);
 }
 
-/* Sends a record of which everything but the numbering is filled in. The reader polls;
- * it is woken only when a ring fills faster than that. */
-static __always_inline void send(__u64 id, struct run *run, struct event *event, __u64 size,
-				 enum event_kind kind)
+/* Numbers an event and sends the record it is in, which may begin before it. The reader
+ * polls; it is woken only when a ring fills faster than that. Returns the event's number,
+ * or 0 when it is lost. */
+static __always_inline __u64 emit(__u64 id, struct run *run, struct event *event, void *record,
+				  __u64 size, enum event_kind kind)
 {
 	void *ring = bpf_map_lookup_elem(&rings, &id);
 	__u64 flags = BPF_RB_NO_WAKEUP;
+	__u64 seq;
 
 	if (!ring) {
 		lose(run, kind);
 		count(COUNTER_RING_MISSING);
-		return;
+		return 0;
 	}
+	seq = __sync_fetch_and_add(&run->seq, 1) + 1;
+	if (run->limit && seq > run->limit) {
+		__sync_fetch_and_add(&run->lost[kind], 1);
+		count(COUNTER_AUDIT_LIMIT);
+		return 0;
+	}
+	event->seq = seq;
+	if ((seq % WAKE_EVERY == 0 || size >= WAKE_SIZE) &&
+	    bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) >= run->watermark)
+		flags = BPF_RB_FORCE_WAKEUP;
+	if (bpf_ringbuf_output(ring, record, size, flags)) {
+		__sync_fetch_and_add(&run->lost[kind], 1);
+		count(COUNTER_RING_FULL);
+		return 0;
+	}
+	return seq;
+}
+
+/* Sends a record of which everything but the numbering is filled in. Returns its number,
+ * or 0 when it is lost. */
+static __always_inline __u64 send(__u64 id, struct run *run, struct event *event, __u64 size,
+				  enum event_kind kind)
+{
 	event->kind = kind;
 	event->size = size;
 	event->time = bpf_ktime_get_boot_ns();
-	event->seq = __sync_fetch_and_add(&run->seq, 1) + 1;
-	if ((event->seq % WAKE_EVERY == 0 || size >= WAKE_SIZE) &&
-	    bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) >= run->watermark)
-		flags = BPF_RB_FORCE_WAKEUP;
-	if (bpf_ringbuf_output(ring, event, size, flags)) {
-		__sync_fetch_and_add(&run->lost[kind], 1);
-		count(COUNTER_RING_FULL);
-	}
+	return emit(id, run, event, event, size, kind);
 }
 
 #endif

@@ -22,22 +22,30 @@ func line(e *audit.Event, withRun bool) string {
 	fmt.Fprintf(&b, " %s", e.Kind)
 	switch {
 	case e.Open != nil:
-		fmt.Fprintf(&b, " %s %s", e.Open.Access, e.Open.Path.Printable())
+		fmt.Fprintf(&b, " %s %s", e.Open.Access, place(e.Open.Dir, e.Open.Path))
 		if len(e.Open.Flags) > 0 {
 			fmt.Fprintf(&b, " (%s)", strings.Join(e.Open.Flags, ", "))
 		}
-		if e.Open.Errno != "" {
-			fmt.Fprintf(&b, " → %s", e.Open.Errno)
+		if e.Open.Raced {
+			b.WriteString(" — may have been another file")
 		}
+		b.WriteString(failure(e.Open.Errno))
 	case e.Exec != nil:
 		fmt.Fprintf(&b, " %s", e.Exec.File.Printable())
 		for _, a := range e.Exec.Argv {
 			b.WriteByte(' ')
 			b.WriteString(quoteArg(a))
 		}
-		if e.Exec.ArgvTruncated {
+		if e.Exec.ArgvBytes > 0 {
 			b.WriteString(" …")
 		}
+		b.WriteString(failure(e.Exec.Errno))
+	case e.Change != nil:
+		fmt.Fprintf(&b, " %s", change(e.Change))
+	case e.Refused != nil:
+		fmt.Fprintf(&b, " %s", refused(e.Refused))
+	case e.Raced != nil:
+		fmt.Fprintf(&b, " event %d may name the wrong file", e.Raced.Of)
 	case e.Fork != nil:
 		fmt.Fprintf(&b, " %d", e.Fork.Child)
 	case e.Exit != nil:
@@ -47,17 +55,83 @@ func line(e *audit.Event, withRun bool) string {
 			fmt.Fprintf(&b, " %d", e.Exit.Code)
 		}
 	case e.Net != nil:
-		fmt.Fprintf(&b, " %s %s %s (%s)", e.Net.Protocol, net.JoinHostPort(e.Net.Address.String(), strconv.Itoa(int(e.Net.Port))), e.Net.Decision, e.Net.Rule)
+		fmt.Fprintf(&b, " %s %s", e.Net.Protocol, endpoint(e.Net))
+		if e.Net.Decision != "" {
+			fmt.Fprintf(&b, " %s (%s)", e.Net.Decision, e.Net.Rule)
+		}
+		b.WriteString(failure(e.Net.Errno))
 	case e.Start != nil:
 		fmt.Fprintf(&b, " %s in %s", printable(e.Start.Code.Name), e.Start.Image.Name)
 	case e.End != nil:
 		fmt.Fprintf(&b, " %s: %s; events=%d lost=%d", e.End.Status, oneLine(e.End.Reason), e.End.Events, e.End.Lost)
+		if e.End.Raced > 0 {
+			fmt.Fprintf(&b, " raced=%d", e.End.Raced)
+		}
 	case e.Cut != nil:
 		fmt.Fprintf(&b, " the record was broken off in the middle of a line: %s", e.Cut.Line.Printable())
 	case e.Gap != nil:
 		fmt.Fprintf(&b, " %d events not shown: this reader was too slow, the records have them", e.Gap.Events)
 	}
+	if e.Repeat != nil {
+		fmt.Fprintf(&b, " — %d times more since %s", e.Repeat.Count, e.Repeat.First.Format("15:04:05.000"))
+	}
 	return b.String()
+}
+
+func failure(errno string) string {
+	if errno == "" {
+		return ""
+	}
+	return " → " + errno
+}
+
+// place is a path and, where that is relative, what it starts from.
+func place(dir, path audit.Text) string {
+	if dir == "" {
+		return path.Printable()
+	}
+	return path.Printable() + " in " + dir.Printable()
+}
+
+func endpoint(n *audit.Network) string {
+	if n.Protocol == "unix" {
+		return n.Name.Printable()
+	}
+	return net.JoinHostPort(n.Address.String(), strconv.Itoa(int(n.Port)))
+}
+
+func change(c *audit.Change) string {
+	s := string(c.Act) + " " + place(c.Dir, c.Path)
+	switch {
+	case c.Act == audit.ChangeSymlink:
+		s += " → " + c.Target.Printable()
+	case c.To != "":
+		s += " to " + place(c.ToDir, c.To)
+	case c.Attribute != "":
+		s += " " + c.Attribute.Printable()
+	case c.Mode != "":
+		s += " " + c.Mode
+	case c.Owner != "":
+		s += " " + c.Owner
+	case c.Length != nil:
+		s += " " + strconv.FormatInt(*c.Length, 10)
+	}
+	return s + failure(c.Errno)
+}
+
+func refused(r *audit.Refused) string {
+	call := r.Call
+	if call == "" {
+		call = "call"
+	}
+	s := fmt.Sprintf("%s (%s %d)", call, r.ABI, r.Number)
+	if r.Socket != nil {
+		s = fmt.Sprintf("%s %s %s %d", call, r.Socket.Family, r.Socket.Type, r.Socket.Protocol)
+	}
+	if r.Signal != "" {
+		return s + " → " + r.Signal
+	}
+	return s + failure(r.Errno)
 }
 
 // quoteArg shows where an argument begins and ends.

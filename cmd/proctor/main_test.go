@@ -8,8 +8,13 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"proctor/bpf"
 	proctor "proctor/cmd/proctor"
+	"proctor/supervisor/container"
+	"proctor/testenv"
 )
+
+func observed(traced []string) []string { return bpf.Exits(container.Permitted(), traced) }
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata/script")
 
@@ -21,10 +26,14 @@ func TestMain(m *testing.M) {
 	testscript.Main(fixtures{m}, map[string]func(){"proctor": proctor.Main})
 }
 
-// fixtures takes the shared supervisor down after the last test.
+// fixtures are there for all tests; the shared supervisor is taken down after the last.
 type fixtures struct{ *testing.M }
 
 func (f fixtures) Run() int {
+	if err := testenv.HoldTracepoints(observed); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	code := f.M.Run()
 	if shared.supervisor == nil {
 		return code

@@ -64,7 +64,7 @@ func Start(ctx context.Context, c *config.Config, log *slog.Logger, progress ima
 	if err != nil {
 		return nil, err
 	}
-	sensor, err := bpf.Open(bpf.Options{Cgroup: cgroups.Unified(c.Cgroup), Dir: filepath.Join(c.RunDir, "kernel"), Logger: log})
+	sensor, err := bpf.Open(bpf.Options{Cgroup: cgroups.Unified(c.Cgroup), Dir: filepath.Join(c.RunDir, "kernel"), Permitted: container.Permitted(), Logger: log})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * System calls that a box does not have. A call that seccomp refuses with an errno fires
+ * its exit tracepoint, though not the one on entry; one of another ABI ends its thread with
+ * SIGSYS, which processes.c sees too, where no signal is sent.
+ */
+#include "fold.h"
+#include "path.h"
+#include "calls.h"
+
+/* clone3's flags lie in memory, and libraries try it before clone for every thread. It is
+ * worth a record when it asks for what clone would be refused. */
+static __always_inline bool plain_clone3(struct pt_regs *regs)
+{
+	enum { NAMESPACES = 0x7e020080, INTO_CGROUP_HIGH = 0x2 };
+	__u64 flags = 0;
+
+	if (bpf_probe_read_user(&flags, sizeof(flags), (void *)ARG1(regs)))
+		return false;
+	return !(flags & NAMESPACES) && !(flags >> 32 & INTO_CGROUP_HIGH);
+}
+
+static __always_inline int refused(struct syscall_trace_exit *ctx, bool clone3, bool any)
+{
+	struct refused_event event = {};
+	__s32 result = ctx->ret;
+	struct task_struct *task;
+	struct pt_regs *regs;
+	struct run *run;
+	__u64 id;
+
+	if (any ? result >= 0 || result < -4095 : result != -EPERM && result != -ENOSYS)
+		return 0;
+	run = current_run(&id);
+	if (!run || !run->armed)
+		return 0;
+	task = bpf_get_current_task_btf();
+	regs = registers(task);
+	if (!regs) {
+		lose(run, EVENT_REFUSED);
+		return 0;
+	}
+	if (clone3 && plain_clone3(regs))
+		return 0;
+	event.number = ctx->nr;
+	event.abi = NATIVE_ABI;
+	event.result = result;
+	call_args(&event, regs);
+	describe(&event.head.who, task);
+	send_act(id, run, &event.head, sizeof(event), EVENT_REFUSED, event.number);
+	return 0;
+}
+
+/* On the exit of every call that the box's seccomp profile does not let through as it is. */
+SEC("tracepoint/syscalls/sys_exit_ptrace")
+int exit_refused(struct syscall_trace_exit *ctx)
+{
+	return refused(ctx, false, false);
+}
+
+SEC("tracepoint/syscalls/sys_exit_clone3")
+int exit_clone3(struct syscall_trace_exit *ctx)
+{
+	return refused(ctx, true, false);
+}
+
+/* On socket and socketpair: whatever the reason, the attempt is worth knowing. */
+SEC("tracepoint/syscalls/sys_exit_socket")
+int exit_socket(struct syscall_trace_exit *ctx)
+{
+	return refused(ctx, false, true);
+}
+
+/* A call of another ABI, or one that the code's own filter traps. */
+SEC("tp_btf/signal_generate")
+int signalled(__u64 *ctx)
+{
+	struct kernel_siginfo *info = (void *)ctx[1];
+	struct task_struct *task = (void *)ctx[2];
+	struct refused_event event = {};
+	struct pt_regs *regs;
+	struct run *run;
+	__u64 id;
+
+	/* SEND_SIG_NOINFO and SEND_SIG_PRIV are no pointers. */
+	if ((int)ctx[0] != SIGSYS || (unsigned long)info < 4096)
+		return 0;
+	run = current_run(&id);
+	if (!run || !run->armed || task != bpf_get_current_task_btf() ||
+	    READ(struct kernel_siginfo, info, si_code) != SYS_SECCOMP)
+		return 0;
+	/* In a union, into which READ's typed load can't go. */
+	event.number = BPF_CORE_READ(info, _sifields._sigsys._syscall);
+	event.abi = BPF_CORE_READ(info, _sifields._sigsys._arch);
+	event.signal = SIGSYS;
+	regs = registers(task);
+	if (regs)
+		call_args(&event, regs);
+	describe(&event.head.who, task);
+	send(id, run, &event.head, sizeof(event), EVENT_REFUSED);
+	return 0;
+}
