@@ -63,6 +63,9 @@ func (e *Event) Acts() uint64 {
 	return 1
 }
 
+// Doubtful reports whether the event, or one that it is about, may name the wrong file.
+func (e *Event) Doubtful() bool { return e.Raced != nil || e.Open != nil && e.Open.Raced }
+
 // Repeat says that a thread did again what it had done before: the same in every detail that
 // the record has. The event's own time is the last one's.
 type Repeat struct {

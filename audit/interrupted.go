@@ -71,7 +71,7 @@ func finishJournal(path, run string, end End, f func(*Event)) (End, Summary, err
 	}
 	sum := Summary{
 		Counts:   end.Counts,
-		Complete: ended && end.Counts == held.counts() && end.Lost == 0,
+		Complete: ended && end.Counts == held.counts() && end.Lost == 0 && end.Raced == 0,
 		Seal:     "sha256:" + hex.EncodeToString(hash.Sum(nil)),
 	}
 	if ended && !held.mended {
@@ -98,6 +98,8 @@ type holdings struct {
 	visit   func(*Event)
 	highest uint64 // sequence number
 	acts    uint64 // events that have one
+	folded  uint64 // acts that these stand for beyond themselves
+	raced   uint64 // of these, how many are in doubt
 	end     *End   // when the last line is one
 	mended  bool   // the last line lacked its newline alone
 }
@@ -138,6 +140,12 @@ func (h *holdings) add(e *Event) {
 	if e.Seq > 0 {
 		h.acts++
 		h.highest = max(h.highest, e.Seq)
+		if e.Repeat != nil {
+			h.folded += e.Repeat.Count
+		}
+		if e.Doubtful() {
+			h.raced++
+		}
 	}
 	if e.Kind == KindEnd {
 		h.end = e.End
@@ -146,5 +154,5 @@ func (h *holdings) add(e *Event) {
 }
 
 func (h *holdings) counts() Counts {
-	return Counts{Events: h.highest, Lost: h.highest - min(h.highest, h.acts)}
+	return Counts{Events: h.highest, Lost: h.highest - min(h.highest, h.acts), Folded: h.folded, Raced: h.raced}
 }

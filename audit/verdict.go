@@ -45,7 +45,9 @@ type Verdict struct {
 	Usage  Usage      `json:"usage"`
 	Egress Egress     `json:"egress"`
 	Files  FileCounts `json:"files"`
-	Audit  Summary    `json:"audit"`
+	// Refused are the system calls that the box did not carry out, most tried first.
+	Refused []RefusedCall `json:"refused_calls,omitempty"`
+	Audit   Summary       `json:"audit"`
 }
 
 // ImageRef is which image a run had.
@@ -91,10 +93,17 @@ type Destination struct {
 	Rule     string     `json:"rule"`
 }
 
-// FileCounts counts successful opens.
+// FileCounts counts what succeeded.
 type FileCounts struct {
-	Read    int64 `json:"read"`
-	Written int64 `json:"written"`
+	Read    int64 `json:"read"`    // opens
+	Written int64 `json:"written"` // likewise
+	Changed int64 `json:"changed"` // changes to names and attributes
+}
+
+// RefusedCall is a system call that was refused.
+type RefusedCall struct {
+	Call  string `json:"call"` // with its ABI where that is not the box's, or a socket's family and type
+	Count int64  `json:"count"`
 }
 
 // Summary says how complete the record is and what it hashes to.

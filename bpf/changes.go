@@ -60,7 +60,7 @@ const (
 	actUnlink      = uint8(kernChangeActCHANGE_UNLINK)
 	actRmdir       = uint8(kernChangeActCHANGE_RMDIR)
 	actRename      = uint8(kernChangeActCHANGE_RENAME)
-	actLink       = uint8(kernChangeActCHANGE_LINK)
+	actLink        = uint8(kernChangeActCHANGE_LINK)
 	actSymlink     = uint8(kernChangeActCHANGE_SYMLINK)
 	actMkdir       = uint8(kernChangeActCHANGE_MKDIR)
 	actMknod       = uint8(kernChangeActCHANGE_MKNOD)

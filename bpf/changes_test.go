@@ -50,7 +50,9 @@ func actChanges(args []string) error {
 		func() error { return unix.Linkat(fd, "", unix.AT_FDCWD, "empty", unix.AT_EMPTY_PATH) },
 		func() error { return unix.Symlink("not\xffutf8\n", "soft") },
 		func() error { return unix.Rename("d/hard", dir+"/moved") },
-		func() error { return unix.Renameat2(unix.AT_FDCWD, "moved", unix.AT_FDCWD, "soft", unix.RENAME_EXCHANGE) },
+		func() error {
+			return unix.Renameat2(unix.AT_FDCWD, "moved", unix.AT_FDCWD, "soft", unix.RENAME_EXCHANGE)
+		},
 		func() error { return unix.Chmod("f", 0o4755) },
 		func() error { return unix.Fchmod(fd, 0o600) },
 		func() error { return unix.Fchmodat(dirfd, dir[1:]+"/f", 0o640, 0) },

@@ -195,11 +195,20 @@ func (w *Watch) loss() error {
 	if w.told {
 		return nil
 	}
+	if loss := w.Loss(); loss != nil {
+		w.told = true
+		return loss
+	}
+	return nil
+}
+
+// Loss says by how much the record is incomplete, or nil. What can't be asked of the kernel
+// is found by who asks for Counts.
+func (w *Watch) Loss() *LossError {
 	counts, err := w.Counts()
 	if err != nil || counts.Lost+counts.Raced == 0 {
-		return err
+		return nil
 	}
-	w.told = true
 	return &LossError{Counts: counts, Limit: w.limit}
 }
 

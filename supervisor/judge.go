@@ -3,11 +3,13 @@ package supervisor
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"proctor/audit"
+	"proctor/bpf"
 	"proctor/supervisor/box"
 )
 
@@ -20,10 +22,11 @@ const (
 
 // ending is everything that is known of how a run ended, whatever came first.
 type ending struct {
-	deadline bool  // the wall clock ended it
-	canceled error // the caller, an operator or the supervisor's stop ended it: why
-	blind    error // sight was lost, or the record could not be written
-	unsent   error // the box did not take the program
+	deadline bool           // the wall clock ended it
+	loss     *bpf.LossError // the record can't be complete, and policy has it end for that
+	canceled error          // the caller, an operator or the supervisor's stop ended it: why
+	blind    error          // sight was lost, or the record could not be written
+	unsent   error          // the box did not take the program
 	box      *box.Exit
 	kernel   *audit.Exit
 	oom      int64
@@ -32,6 +35,7 @@ type ending struct {
 	lost     map[audit.Kind]uint64 // events that are not in the record
 	limits   box.Limits
 	blocked  []audit.Destination
+	refused  []audit.RefusedCall
 }
 
 // judge fills in the verdict's status, exit code, reason and remedy.
@@ -52,6 +56,17 @@ func (e *ending) judge(v *audit.Verdict) {
 		v.Status, v.ExitCode = audit.StatusTimeout, CodeTimeout
 		v.Reason = fmt.Sprintf("ended at its deadline of %s", e.limits.Timeout)
 		v.Remedy = "make the work smaller, or ask for more time with --timeout"
+		e.mention(v)
+		return
+	case e.loss != nil:
+		v.Status, v.ExitCode = audit.StatusAuditLimit, CodeKilled
+		if e.loss.Limited() {
+			v.Reason = fmt.Sprintf("ended because it did more than the %d recorded acts that it may", e.loss.Limit)
+			v.Remedy = "do less with files, processes and connections, or ask for more with --audit-events"
+		} else {
+			v.Reason = "ended because not all that it did could be recorded: " + e.loss.Error()
+			v.Remedy = "do less with files, processes and connections at one time; its output may not be relied on"
+		}
 		e.mention(v)
 		return
 	case e.canceled != nil:
@@ -102,7 +117,7 @@ func (e *ending) judge(v *audit.Verdict) {
 // mention adds what else the caller should know, so that a denial does not look like an
 // outage.
 func (e *ending) mention(v *audit.Verdict) {
-	if len(e.lost) > 0 {
+	if len(e.lost) > 0 && e.loss == nil {
 		var n uint64
 		for _, k := range e.lost {
 			n += k
@@ -115,6 +130,9 @@ func (e *ending) mention(v *audit.Verdict) {
 	if e.oom > 0 && !e.mainOOM && v.Status != audit.StatusOOM {
 		v.Reason += fmt.Sprintf("; the kernel ended %d of its processes for memory", e.oom)
 	}
+	if len(e.refused) > 0 && v.Status != audit.StatusOK {
+		v.Reason += "; the box refused it " + calls(e.refused)
+	}
 	if len(e.blocked) > 0 {
 		var n int64
 		for _, d := range e.blocked {
@@ -125,6 +143,19 @@ func (e *ending) mention(v *audit.Verdict) {
 			v.Remedy = "no network is granted to this run: pass data with --input, use what the image holds (`proctor images list`), or ask the operator"
 		}
 	}
+}
+
+// calls names a few of them.
+func calls(refused []audit.RefusedCall) string {
+	const most = 3
+	var names []string
+	for i, r := range refused {
+		if i == most {
+			return fmt.Sprintf("%s and %d other system calls", strings.Join(names, ", "), len(refused)-most)
+		}
+		names = append(names, r.Call)
+	}
+	return "the system calls " + strings.Join(names, ", ")
 }
 
 // exit is the main process's end: the kernel's word, or where its record does not hold it,

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"proctor/audit"
+	"proctor/bpf"
 	"proctor/supervisor/box"
 )
 
@@ -52,6 +53,18 @@ func TestJudge(t *testing.T) {
 		{"canceled", ending{canceled: errors.New("its caller went away"), kernel: &audit.Exit{Signal: "SIGKILL"}}, audit.StatusKilled, 137, "", "ended before it was done: its caller went away", ""},
 		{"timeout before cancel", ending{deadline: true, canceled: errors.New("x")}, audit.StatusTimeout, 124, "", "deadline", "--timeout"},
 		{"blind", ending{blind: errors.New("ring is gone"), deadline: true, canceled: errors.New("x"), kernel: &audit.Exit{}}, audit.StatusError, 125, "", "could no longer record what the code did, and ended it: ring is gone", "proctor doctor"},
+		{"record too long", ending{loss: &bpf.LossError{Counts: audit.Counts{Events: 101, Lost: 1}, Limit: 100}, lost: map[audit.Kind]uint64{audit.KindOpen: 1}, canceled: errors.New("x")},
+			audit.StatusAuditLimit, 137, "", "more than the 100 recorded acts that it may", "--audit-events"},
+		{"record with holes", ending{loss: &bpf.LossError{Counts: audit.Counts{Events: 90, Lost: 2}, Limit: 100}, kernel: &audit.Exit{}, blocked: blocked},
+			audit.StatusAuditLimit, 137, "", "2 of 90 events lost; policy refused 5", "may not be relied on"},
+		{"record in doubt", ending{loss: &bpf.LossError{Counts: audit.Counts{Events: 90, Raced: 3}}},
+			audit.StatusAuditLimit, 137, "", "3 of 90 events may name the wrong file", "may not be relied on"},
+		{"timeout before a loss", ending{loss: &bpf.LossError{Counts: audit.Counts{Lost: 1}}, deadline: true}, audit.StatusTimeout, 124, "", "deadline", "--timeout"},
+		{"refused calls", ending{kernel: &audit.Exit{Code: 1}, refused: []audit.RefusedCall{{Call: "bpf", Count: 3}, {Call: "ptrace", Count: 1}}},
+			audit.StatusExit, 1, "", "code 1; the box refused it the system calls bpf, ptrace", ""},
+		{"many refused calls", ending{kernel: &audit.Exit{Code: 1}, refused: make([]audit.RefusedCall, 9)},
+			audit.StatusExit, 1, "", " and 6 other system calls", ""},
+		{"refused calls, and ok", ending{kernel: &audit.Exit{}, refused: []audit.RefusedCall{{Call: "io_uring_setup", Count: 1}}}, audit.StatusOK, 0, "", "ended with code 0", ""},
 		{"unsent", ending{unsent: errors.New("broken pipe"), deadline: true}, audit.StatusError, 125, "", "the program was not started: broken pipe", "again"},
 		{"blind before unsent", ending{unsent: errors.New("broken pipe"), blind: errors.New("ring")}, audit.StatusError, 125, "", "ring", "again"},
 		{"interpreter missing", ending{box: &box.Exit{Err: notStarted}, kernel: &audit.Exit{Code: 125}}, audit.StatusError, 125, "", `start "/usr/bin/python3": exec: no such file or directory`, "proctor images list"},

@@ -41,6 +41,7 @@ type LimitRequest struct {
 	CPUs         float64       `json:"cpus,omitempty"`
 	Processes    int64         `json:"pids,omitempty"`
 	ScratchBytes int64         `json:"scratch,omitempty"`
+	AuditEvents  int64         `json:"audit_events,omitempty"`
 }
 
 // Refusal is a request that breaks a rule. It says which value, which rule, and what to
@@ -208,6 +209,9 @@ func (l LimitRequest) within(limits, ceiling box.Limits) (box.Limits, error) {
 	if l.ScratchBytes != 0 {
 		limits.ScratchBytes = l.ScratchBytes
 	}
+	if l.AuditEvents != 0 {
+		limits.AuditEvents = l.AuditEvents
+	}
 	if err := limits.Validate(); err != nil {
 		return limits, refuse("give a sensible value, or leave the flag out for the default", "%v", err)
 	}
@@ -220,6 +224,8 @@ func (l LimitRequest) within(limits, ceiling box.Limits) (box.Limits, error) {
 		return limits, refuse(fix, "cpus %g: the ceiling is %g", limits.CPUs, ceiling.CPUs)
 	case limits.Processes > ceiling.Processes:
 		return limits, refuse(fix, "pids %d: the ceiling is %d", limits.Processes, ceiling.Processes)
+	case limits.AuditEvents > ceiling.AuditEvents:
+		return limits, refuse(fix, "audit events %d: the ceiling is %d", limits.AuditEvents, ceiling.AuditEvents)
 	case limits.ScratchBytes > ceiling.ScratchBytes:
 		return limits, refuse(fix, "scratch %s: the ceiling is %s", size(limits.ScratchBytes), size(ceiling.ScratchBytes))
 	}

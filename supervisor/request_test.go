@@ -202,8 +202,8 @@ func TestCheckNameNamesOneFile(t *testing.T) {
 }
 
 var (
-	defaults = box.Limits{Timeout: time.Minute, Memory: 1 << 30, CPUs: 1, Processes: 256, ScratchBytes: 512 << 20, ScratchInodes: 4096, OutputBytes: 1 << 20, OpenFiles: 1024}
-	ceiling  = box.Limits{Timeout: time.Hour, Memory: 4 << 30, CPUs: 4, Processes: 512, ScratchBytes: 1 << 30, ScratchInodes: 4096, OutputBytes: 1 << 20, OpenFiles: 1024}
+	defaults = box.Limits{Timeout: time.Minute, Memory: 1 << 30, CPUs: 1, Processes: 256, ScratchBytes: 512 << 20, ScratchInodes: 4096, OutputBytes: 1 << 20, OpenFiles: 1024, AuditEvents: 1000}
+	ceiling  = box.Limits{Timeout: time.Hour, Memory: 4 << 30, CPUs: 4, Processes: 512, ScratchBytes: 1 << 30, ScratchInodes: 4096, OutputBytes: 1 << 20, OpenFiles: 1024, AuditEvents: 1000}
 )
 
 func TestLimitRequestWithin(t *testing.T) {

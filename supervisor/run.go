@@ -53,7 +53,7 @@ func (s *Supervisor) Run(ctx context.Context, req *Request, obs Observer) (*audi
 	}
 	r := &run{
 		supervisor: s, id: id, req: req, plan: plan, limits: limits,
-		log: s.log.With("run", id), tally: newTally(), mainExited: make(chan struct{}),
+		log: s.log.With("run", id), tally: newTally(), lineage: lineage{}, mainExited: make(chan struct{}),
 	}
 	r.onRelease("leave the supervisor", func(context.Context) error { s.runs.Done(); return nil })
 	defer r.passing.Wait() // last: a slow observer keeps no box
@@ -89,9 +89,12 @@ type run struct {
 	request *audit.Request
 	journal *audit.Journal
 	noted   uint64 // events of the kernel's in the journal
+	folded  uint64 // acts that these stand for beyond themselves
+	raced   uint64 // of these, how many are in doubt
 	box     box.Box
 	watch   *bpf.Watch
 	tally   *tally
+	lineage lineage
 
 	mainExited chan struct{} // closed when the kernel has said that the main process ended
 
@@ -185,7 +188,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.onRelease("box", r.box.Destroy)
 
-	r.watch, err = s.sensor.Watch(bpf.WatchOptions{Run: r.id, CgroupID: r.box.CgroupID(), RingBytes: s.ringBytes})
+	r.watch, err = s.sensor.Watch(bpf.WatchOptions{Run: r.id, CgroupID: r.box.CgroupID(), RingBytes: s.ringBytes, Events: uint64(r.limits.AuditEvents)})
 	if err != nil {
 		return err
 	}
@@ -243,7 +246,7 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	defer streams.close()
 
 	var watching sync.WaitGroup
-	blind := make(chan error, 1)
+	blind, lossy := make(chan error, 1), make(chan *bpf.LossError, 1)
 	if err := r.watch.Arm(); err != nil {
 		e.blind = err
 		e.judge(v)
@@ -252,7 +255,7 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	watchCtx, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWatching()
 	watching.Go(func() {
-		if err := r.follow(watchCtx); err != nil {
+		if err := r.follow(watchCtx, lossy); err != nil {
 			blind <- err
 		}
 	})
@@ -278,6 +281,7 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 			e.deadline = true
 		case err := <-blind:
 			e.blind = err
+		case e.loss = <-lossy:
 		case <-ctx.Done():
 			e.canceled = context.Cause(ctx)
 		}
@@ -316,6 +320,10 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	if err := r.drain(); err != nil && e.blind == nil {
 		e.blind = err
 	}
+	if e.loss == nil && r.supervisor.onLoss == KillOnLoss {
+		// Found only now: the program's end was faster.
+		e.loss = r.watch.Loss()
+	}
 
 	usage, err := r.box.Usage()
 	if err != nil {
@@ -332,11 +340,12 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	oom := max(r.tally.oom, usage.OOMKills) // the kernel's own count has those whose event was lost
 	e.kernel, e.oom, e.mainOOM, e.pidsHit = r.tally.exit, oom, r.tally.mainOOM, usage.PIDsHit
 	v.Egress = r.tally.egress()
-	e.blocked = v.Egress.Blocked
+	e.blocked, e.refused = v.Egress.Blocked, r.tally.refusals()
 	e.judge(v)
 	v.Stdout, v.Stderr = streams.stdout.output(), streams.stderr.output()
 	v.Outputs, v.Skipped, v.SkippedMore = outputs.files, outputs.skipped, outputs.more
 	v.Files = r.tally.files
+	v.Refused = r.tally.refusals()
 	v.Audit.LostByKind = e.lost
 	v.Usage = audit.Usage{
 		WallMS: milliseconds(wall), CPUMS: milliseconds(usage.CPU),
@@ -344,17 +353,24 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	}
 }
 
-// follow writes down events as they come, until ctx ends.
-func (r *run) follow(ctx context.Context) error {
+// follow writes down events as they come, until ctx ends. A loss goes to lossy, where the
+// policy does not let the run go on after one.
+func (r *run) follow(ctx context.Context, lossy chan<- *bpf.LossError) error {
 	for {
 		events, err := r.watch.Read(ctx)
 		if werr := r.take(events); werr != nil {
 			return werr
 		}
-		if ctx.Err() != nil {
+		var loss *bpf.LossError
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		if err != nil {
+		case errors.As(err, &loss):
+			r.log.Warn("the record is incomplete", "why", loss)
+			if r.supervisor.onLoss == KillOnLoss {
+				lossy <- loss
+			}
+		case err != nil:
 			return err
 		}
 	}
@@ -369,7 +385,15 @@ func (r *run) drain() error {
 func (r *run) take(events []audit.Event) error {
 	ended := r.tally.exit != nil
 	for i := range events {
-		r.tally.add(&events[i])
+		e := &events[i]
+		r.lineage.add(e)
+		r.tally.add(e)
+		if e.Repeat != nil {
+			r.folded += e.Repeat.Count
+		}
+		if e.Doubtful() {
+			r.raced++
+		}
 	}
 	if !ended && r.tally.exit != nil {
 		close(r.mainExited)
@@ -392,7 +416,8 @@ func (r *run) seal(v *audit.Verdict) {
 			r.log.Error("the kernel's counts are not known", "error", err)
 		}
 		v.Audit.Counts = counts
-		v.Audit.Complete = err == nil && counts.Lost == 0 && r.noted == counts.Events
+		noted := audit.Counts{Events: r.noted, Folded: r.folded}
+		v.Audit.Complete = err == nil && counts == noted && r.raced == 0
 	}
 	end := audit.Event{Run: r.id, Time: time.Now().UTC(), Kind: audit.KindEnd, End: &audit.End{
 		Status: string(v.Status), Reason: v.Reason, Counts: v.Audit.Counts,

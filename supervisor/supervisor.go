@@ -30,6 +30,7 @@ type Options struct {
 	DefaultImages map[string]string
 	Limits        LimitRange
 	RingBytes     int           // of each run's ring buffer, a power of two; default 2 MiB: making one costs 1.5 ms a MiB
+	OnLoss        LossPolicy    // default KillOnLoss
 	StopTimeout   time.Duration // how long runs may go on after Stop; default 10 s
 	Logger        *slog.Logger
 }
@@ -39,6 +40,15 @@ type LimitRange struct {
 	Default box.Limits
 	Ceiling box.Limits
 }
+
+// LossPolicy says what becomes of a run when its record can't be complete: an event was lost
+// or may name the wrong file, or the record has as many as the run's limit.
+type LossPolicy string
+
+const (
+	KillOnLoss LossPolicy = "kill" // it is ended, with the status audit_limit
+	MarkOnLoss LossPolicy = "mark" // it goes on, and the record says what is missing
+)
 
 // Supervisor takes runs. See the package's documentation for its life.
 type Supervisor struct {
@@ -50,6 +60,7 @@ type Supervisor struct {
 	defaultImages map[string]string
 	limits        LimitRange
 	ringBytes     int
+	onLoss        LossPolicy
 	stopTimeout   time.Duration
 	log           *slog.Logger
 	since         time.Time
@@ -78,6 +89,9 @@ func New(o Options) (*Supervisor, error) {
 	}
 	if s.ringBytes == 0 {
 		s.ringBytes = 2 << 20
+	}
+	if s.onLoss = o.OnLoss; s.onLoss == "" {
+		s.onLoss = KillOnLoss
 	}
 	if s.stopTimeout == 0 {
 		s.stopTimeout = 10 * time.Second

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -22,6 +23,7 @@ type tally struct {
 
 	files   audit.FileCounts
 	blocked map[destination]int64
+	refused map[string]int64
 	allowed map[destination]int64
 }
 
@@ -33,11 +35,14 @@ type destination struct {
 }
 
 func newTally() *tally {
-	return &tally{blocked: map[destination]int64{}, allowed: map[destination]int64{}}
+	return &tally{blocked: map[destination]int64{}, allowed: map[destination]int64{}, refused: map[string]int64{}}
 }
 
-// maxDestinations bounds what a verdict lists. Past it, attempts are in the record only.
-const maxDestinations = 1000
+// What a verdict lists at most. Past it, attempts are in the record only.
+const (
+	maxDestinations = 1000
+	maxRefusals     = 100
+)
 
 func (t *tally) add(e *audit.Event) {
 	switch e.Kind {
@@ -58,9 +63,9 @@ func (t *tally) add(e *audit.Event) {
 		}
 		switch e.Open.Access {
 		case audit.AccessRead:
-			t.files.Read++
+			t.files.Read += int64(e.Acts())
 		case audit.AccessWrite, audit.AccessBoth:
-			t.files.Written++
+			t.files.Written += int64(e.Acts())
 		}
 	case audit.KindConnect, audit.KindSend:
 		d := destination{e.Net.Address, e.Net.Port, e.Net.Protocol, e.Net.Rule}
@@ -72,9 +77,45 @@ func (t *tally) add(e *audit.Event) {
 			into = t.allowed
 		}
 		if _, known := into[d]; known || len(into) < maxDestinations {
-			into[d]++
+			into[d] += int64(e.Acts())
+		}
+	case audit.KindChange:
+		if e.Change.Errno == "" {
+			t.files.Changed += int64(e.Acts())
+		}
+	case audit.KindRefused:
+		name := refusedName(e.Refused)
+		if _, known := t.refused[name]; known || len(t.refused) < maxRefusals {
+			t.refused[name] += int64(e.Acts())
 		}
 	}
+}
+
+// refusedName is one under which calls are counted together.
+func refusedName(r *audit.Refused) string {
+	name := r.Call
+	if name == "" {
+		name = fmt.Sprintf("number %d", r.Number)
+	}
+	switch {
+	case r.Socket != nil:
+		return fmt.Sprintf("%s(%s, %s, %d)", name, r.Socket.Family, r.Socket.Type, r.Socket.Protocol)
+	case r.Signal != "":
+		return fmt.Sprintf("%s (%s)", name, r.ABI)
+	}
+	return name
+}
+
+// refusals lists the calls, most tried first.
+func (t *tally) refusals() []audit.RefusedCall {
+	var l []audit.RefusedCall
+	for name, n := range t.refused {
+		l = append(l, audit.RefusedCall{Call: name, Count: n})
+	}
+	slices.SortFunc(l, func(a, b audit.RefusedCall) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Call, b.Call))
+	})
+	return l
 }
 
 // egress lists the destinations, most tried first.

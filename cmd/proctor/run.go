@@ -51,6 +51,7 @@ it, 137 when it was killed or ran out of memory, 2 for a wrong command line.
 		&cli.StringFlag{Name: "memory", Usage: "let it use at most `SIZE` such as 512M, and what scratch may hold on top"},
 		&cli.StringFlag{Name: "cpus", Usage: "let it use at most `NUMBER` processors, such as 1.5"},
 		&cli.StringFlag{Name: "pids", Usage: "let it have at most `NUMBER` processes and threads"},
+		&cli.StringFlag{Name: "audit-events", Usage: "let it do at most `NUMBER` things that are recorded; it is ended at one more"},
 		&cli.StringFlag{Name: "scratch", Usage: "let it write at most `SIZE` such as 1G in /scratch, /tmp and /outputs together"},
 	},
 }
@@ -239,6 +240,11 @@ func runLimits(c *cli.Context, l *supervisor.LimitRequest) error {
 		{"pids", "a positive whole number such as 64", func(text string) (ok bool) {
 			n, err := strconv.ParseInt(text, 10, 64)
 			l.Processes = n
+			return err == nil && n > 0
+		}},
+		{"audit-events", "a positive whole number such as 100000", func(text string) (ok bool) {
+			n, err := strconv.ParseInt(text, 10, 64)
+			l.AuditEvents = n
 			return err == nil && n > 0
 		}},
 		{"scratch", "a positive size such as 512M or 2G", readSize(&l.ScratchBytes)},

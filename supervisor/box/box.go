@@ -68,6 +68,7 @@ type Limits struct {
 	ScratchInodes int64         `json:"scratch_inodes"` // likewise, files and directories
 	OutputBytes   int64         `json:"output_bytes"`   // kept of stdout, and of stderr
 	OpenFiles     int64         `json:"open_files"`     // per process
+	AuditEvents   int64         `json:"audit_events"`   // in the record
 }
 
 // Validate reports the first limit that makes no sense, by name.
@@ -89,6 +90,8 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("output %d bytes: must be positive", l.OutputBytes)
 	case l.OpenFiles < 16:
 		return fmt.Errorf("open files %d: must be at least 16", l.OpenFiles)
+	case l.AuditEvents < MinAuditEvents:
+		return fmt.Errorf("audit events %d: must be at least %d (an interpreter's start alone takes as many)", l.AuditEvents, MinAuditEvents)
 	}
 	return nil
 }
@@ -101,6 +104,7 @@ const (
 	MinProcesses     = 2
 	MinScratchBytes  = 1 << 20
 	MinScratchInodes = 64
+	MinAuditEvents   = 100
 )
 
 // Program is what init starts.

@@ -283,14 +283,14 @@ func TestStartErrorUnwraps(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	good := Limits{Timeout: 1, Memory: MinMemory, CPUs: MinCPUs, Processes: MinProcesses, ScratchBytes: MinScratchBytes, ScratchInodes: MinScratchInodes, OutputBytes: 1, OpenFiles: 16}
+	good := Limits{Timeout: 1, Memory: MinMemory, CPUs: MinCPUs, Processes: MinProcesses, ScratchBytes: MinScratchBytes, ScratchInodes: MinScratchInodes, OutputBytes: 1, OpenFiles: 16, AuditEvents: MinAuditEvents}
 	if err := good.Validate(); err != nil {
 		t.Error(err)
 	}
 	for name, change := range map[string]func(*Limits){
 		"timeout": func(l *Limits) { l.Timeout = 0 }, "memory": func(l *Limits) { l.Memory-- }, "cpus": func(l *Limits) { l.CPUs /= 2 },
 		"pids": func(l *Limits) { l.Processes-- }, "scratch": func(l *Limits) { l.ScratchBytes-- }, "scratch inodes": func(l *Limits) { l.ScratchInodes-- },
-		"output": func(l *Limits) { l.OutputBytes-- }, "open files": func(l *Limits) { l.OpenFiles-- },
+		"output": func(l *Limits) { l.OutputBytes-- }, "open files": func(l *Limits) { l.OpenFiles-- }, "audit events": func(l *Limits) { l.AuditEvents-- },
 	} {
 		l := good
 		change(&l)

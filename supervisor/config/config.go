@@ -36,7 +36,8 @@ type Config struct {
 
 	DefaultImages map[string]string `yaml:"default_images"` // language → image
 	Limits        Limits            `yaml:"limits"`
-	StopTimeout   Duration          `yaml:"stop_timeout"` // how long runs may go on after SIGTERM; default 10s
+	OnAuditLoss   LossPolicy        `yaml:"on_audit_loss"` // what becomes of a run whose record can't be complete; default kill
+	StopTimeout   Duration          `yaml:"stop_timeout"`  // how long runs may go on after SIGTERM; default 10s
 }
 
 // Limits are what a run gets by default, and at most.
@@ -55,16 +56,19 @@ type LimitSet struct {
 	ScratchInodes Count    `yaml:"scratch_inodes"`
 	Output        Size     `yaml:"output"`
 	OpenFiles     Count    `yaml:"open_files"`
+	AuditEvents   Count    `yaml:"audit_events"`
 }
 
 var builtinDefault = LimitSet{
 	Timeout: Duration(time.Minute), Memory: 1 << 30, CPUs: 1, PIDs: 256,
 	Scratch: 512 << 20, ScratchInodes: 65_536, Output: 1 << 20, OpenFiles: 4096,
+	AuditEvents: 250_000,
 }
 
 var builtinCeiling = LimitSet{
 	Timeout: Duration(time.Hour), Memory: 16 << 30, CPUs: CPUs(runtime.NumCPU()), PIDs: 4096,
 	Scratch: 8 << 30, ScratchInodes: 1 << 20, Output: 64 << 20, OpenFiles: 65_536,
+	AuditEvents: 10_000_000,
 }
 
 // Load reads file. Empty means the default one, which need not exist.
@@ -129,6 +133,7 @@ func (c *Config) Complete() error {
 	if c.DefaultImages == nil {
 		c.DefaultImages = map[string]string{"python": "python-data", "sh": "shell"}
 	}
+	setDefault(&c.OnAuditLoss, LossPolicy(supervisor.KillOnLoss))
 	if c.StopTimeout == 0 {
 		c.StopTimeout = Duration(10 * time.Second)
 	}
@@ -137,7 +142,7 @@ func (c *Config) Complete() error {
 	return nil
 }
 
-func setDefault(s *string, value string) {
+func setDefault[T ~string](s *T, value T) {
 	if *s == "" {
 		*s = value
 	}
@@ -168,6 +173,9 @@ func (l *LimitSet) complete(d LimitSet) {
 	if l.OpenFiles == 0 {
 		l.OpenFiles = d.OpenFiles
 	}
+	if l.AuditEvents == 0 {
+		l.AuditEvents = d.AuditEvents
+	}
 }
 
 // validNamespace is what containerd takes, without the dots and underscores that it takes, too.
@@ -196,5 +204,6 @@ func (l LimitSet) box() box.Limits {
 	return box.Limits{
 		Timeout: time.Duration(l.Timeout), Memory: int64(l.Memory), CPUs: float64(l.CPUs), Processes: int64(l.PIDs),
 		ScratchBytes: int64(l.Scratch), ScratchInodes: int64(l.ScratchInodes), OutputBytes: int64(l.Output), OpenFiles: int64(l.OpenFiles),
+		AuditEvents: int64(l.AuditEvents),
 	}
 }

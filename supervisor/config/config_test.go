@@ -35,11 +35,12 @@ cgroup: system/proctor
 default_images:
   python: mine
 limits:
-  default: {timeout: 90s, memory: 512M, cpus: 0.5, pids: 64, scratch: 1G, scratch_inodes: 1000, output: 64k, open_files: 100}
+  default: {timeout: 90s, memory: 512M, cpus: 0.5, pids: 64, scratch: 1G, scratch_inodes: 1000, output: 64k, open_files: 100, audit_events: 5000}
   ceiling:
     timeout: &long 2h   # an anchor
     memory: 2147483648
     cpus: 3
+on_audit_loss: mark
 stop_timeout: *long
 `)
 	if err != nil {
@@ -49,10 +50,10 @@ stop_timeout: *long
 		StateDir: "/srv/proctor", RunDir: "/run/p", Socket: "/run/p/s", Containerd: "/run/containerd/containerd.sock",
 		LibDir: "/opt/lib", Images: "/srv/images", Cgroup: "system/proctor", DefaultImages: map[string]string{"python": "mine"},
 		Limits: Limits{
-			Default: LimitSet{Timeout: Duration(90 * time.Second), Memory: 512 << 20, CPUs: 0.5, PIDs: 64, Scratch: 1 << 30, ScratchInodes: 1000, Output: 64 << 10, OpenFiles: 100},
+			Default: LimitSet{Timeout: Duration(90 * time.Second), Memory: 512 << 20, CPUs: 0.5, PIDs: 64, Scratch: 1 << 30, ScratchInodes: 1000, Output: 64 << 10, OpenFiles: 100, AuditEvents: 5000},
 			Ceiling: LimitSet{Timeout: Duration(2 * time.Hour), Memory: 2 << 30, CPUs: 3},
 		},
-		StopTimeout: Duration(2 * time.Hour),
+		OnAuditLoss: "mark", StopTimeout: Duration(2 * time.Hour),
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)
@@ -100,6 +101,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"mapping for a size", "limits: {ceiling: {memory: {a: 1}}}\n", []string{"yaml:1: ", "size such as"}},
 		{"no limit on processes", "limits:\n  ceiling:\n    pids: 0\n", []string{"yaml:3: ", `"0"`, "whole number"}},
 		{"part of a process", "limits: {default: {pids: 1.5}}\n", []string{"yaml:1: ", "whole number"}},
+		{"policy that there is not", "on_audit_loss: ignore\n", []string{"yaml:1: ", "kill or mark"}},
 		{"negative count", "limits: {default: {open_files: -5}}\n", []string{"yaml:1: ", "whole number"}},
 		{"too large a count", "limits: {default: {scratch_inodes: 9223372036854775808}}\n", []string{"yaml:1: ", "whole number"}},
 		{"no number of processors", "limits: {ceiling: {cpus: .nan}}\n", []string{"yaml:1: ", "positive number"}},
@@ -140,7 +142,7 @@ func TestDefaults(t *testing.T) {
 	want := &Config{
 		StateDir: "/var/lib/proctor", RunDir: "/run/proctor", Socket: "/run/proctor/proctor.sock", LibDir: filepath.Dir(exe),
 		Images: "/var/lib/proctor/images", Cgroup: "proctor", DefaultImages: map[string]string{"python": "python-data", "sh": "shell"},
-		Limits: Limits{Default: builtinDefault, Ceiling: builtinCeiling}, StopTimeout: Duration(10 * time.Second),
+		Limits: Limits{Default: builtinDefault, Ceiling: builtinCeiling}, OnAuditLoss: "kill", StopTimeout: Duration(10 * time.Second),
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)
@@ -158,7 +160,7 @@ func TestDefaultsOfOneLimit(t *testing.T) {
 	c := complete(t, Config{Limits: Limits{Default: LimitSet{Memory: 1 << 29}, Ceiling: LimitSet{PIDs: 9}}})
 	r := c.Limits.Range()
 	want := box.Limits{
-		Timeout: time.Minute, Memory: 1 << 29, CPUs: 1, Processes: 256, ScratchBytes: 512 << 20, ScratchInodes: 65_536, OutputBytes: 1 << 20, OpenFiles: 4096,
+		Timeout: time.Minute, Memory: 1 << 29, CPUs: 1, Processes: 256, ScratchBytes: 512 << 20, ScratchInodes: 65_536, OutputBytes: 1 << 20, OpenFiles: 4096, AuditEvents: 250_000,
 	}
 	if diff := cmp.Diff(want, r.Default); diff != "" {
 		t.Error(diff)
@@ -239,7 +241,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for name, l := range map[string]LimitSet{"default": c.Limits.Default, "ceiling": c.Limits.Ceiling} {
-			if l.Timeout <= 0 || l.Memory <= 0 || !(l.CPUs > 0) || l.PIDs <= 0 || l.Scratch <= 0 || l.ScratchInodes <= 0 || l.Output <= 0 || l.OpenFiles <= 0 {
+			if l.Timeout <= 0 || l.Memory <= 0 || !(l.CPUs > 0) || l.PIDs <= 0 || l.Scratch <= 0 || l.ScratchInodes <= 0 || l.Output <= 0 || l.OpenFiles <= 0 || l.AuditEvents <= 0 {
 				t.Fatalf("%s limits %+v", name, l)
 			}
 		}

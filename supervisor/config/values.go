@@ -9,6 +9,8 @@ import (
 	"github.com/docker/go-units"
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+
+	"proctor/supervisor"
 )
 
 // Duration is written as Go does, such as 90s or 1h30m.
@@ -50,6 +52,18 @@ func (c *Count) UnmarshalYAML(n ast.Node) error {
 	}
 	*c = Count(v)
 	return nil
+}
+
+// LossPolicy is written as the supervisor's is.
+type LossPolicy supervisor.LossPolicy
+
+func (p *LossPolicy) UnmarshalYAML(n ast.Node) error {
+	switch v := supervisor.LossPolicy(text(n)); v {
+	case supervisor.KillOnLoss, supervisor.MarkOnLoss:
+		*p = LossPolicy(v)
+		return nil
+	}
+	return refuse(n, "write kill or mark")
 }
 
 func (c *CPUs) UnmarshalYAML(n ast.Node) error {

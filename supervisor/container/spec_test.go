@@ -21,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 var testLimits = box.Limits{
-	Timeout: time.Minute, Memory: 1 << 30, CPUs: 1.5, Processes: 256, ScratchBytes: 512 << 20, ScratchInodes: 65_536, OutputBytes: 1 << 20, OpenFiles: 4096,
+	Timeout: time.Minute, Memory: 1 << 30, CPUs: 1.5, Processes: 256, ScratchBytes: 512 << 20, ScratchInodes: 65_536, OutputBytes: 1 << 20, OpenFiles: 4096, AuditEvents: 250_000,
 }
 
 func testSpec() *specs.Spec {

@@ -82,7 +82,7 @@ func Start(ctx context.Context, c *config.Config, log *slog.Logger, progress ima
 		return nil, err
 	}
 	h.Supervisor, err = supervisor.New(supervisor.Options{
-		StateDir: c.StateDir, RunDir: c.RunDir, Runtime: runtime, Sensor: sensor, Lock: lock,
+		StateDir: c.StateDir, RunDir: c.RunDir, OnLoss: supervisor.LossPolicy(c.OnAuditLoss), Runtime: runtime, Sensor: sensor, Lock: lock,
 		DefaultImages: c.DefaultImages, Limits: c.Limits.Range(), StopTimeout: time.Duration(c.StopTimeout), Logger: log,
 	})
 	if err != nil {

@@ -146,7 +146,7 @@ func (l *lab) run(b *testing.B, sensor *bpf.Sensor, code []byte) time.Duration {
 		ID: id, Image: l.image, NetNS: ns.Path(), Resolver: netpolicy.Resolver,
 		Limits: box.Limits{
 			Timeout: time.Minute, Memory: 1 << 30, CPUs: 1, Processes: 256, ScratchBytes: 512 << 20,
-			ScratchInodes: 65_536, OutputBytes: 1 << 20, OpenFiles: 4096,
+			ScratchInodes: 65_536, OutputBytes: 1 << 20, OpenFiles: 4096, AuditEvents: 250_000,
 		},
 	})
 	must(err)
