@@ -63,25 +63,26 @@ const (
 	kernCounterCOUNTER_RING_FULL         kernCounter = 0
 	kernCounterCOUNTER_RING_MISSING      kernCounter = 1
 	kernCounterCOUNTER_AUDIT_LIMIT       kernCounter = 2
-	kernCounterCOUNTER_FOLD_MISSING      kernCounter = 3
-	kernCounterCOUNTER_SCRATCH_MISSING   kernCounter = 4
-	kernCounterCOUNTER_REGISTERS_MISSING kernCounter = 5
-	kernCounterCOUNTER_DESCRIPTOR_GONE   kernCounter = 6
-	kernCounterCOUNTER_PATH_FAULT        kernCounter = 7
-	kernCounterCOUNTER_PATH_UNFINISHED   kernCounter = 8
-	kernCounterCOUNTER_STRING_FAULT      kernCounter = 9
-	kernCounterCOUNTER_HOW_FAULT         kernCounter = 10
-	kernCounterCOUNTER_ARGV_FAULT        kernCounter = 11
-	kernCounterCOUNTER_EXE_MISSING       kernCounter = 12
-	kernCounterCOUNTER_EXITED_FULL       kernCounter = 13
-	kernCounterCOUNTER_OWNER_MISSING     kernCounter = 14
-	kernCounterCOUNTER_NO_POLICY_SOCKET  kernCounter = 15
-	kernCounterCOUNTER_NO_POLICY_CONNECT kernCounter = 16
-	kernCounterCOUNTER_NO_POLICY_EGRESS  kernCounter = 17
-	kernCounterCOUNTER_SOCKET_REFUSED    kernCounter = 18
-	kernCounterCOUNTER_EGRESS_DROPPED    kernCounter = 19
-	kernCounterCOUNTER_HEADER_FAULT      kernCounter = 20
-	kernCounterCOUNTERS                  kernCounter = 21
+	kernCounterCOUNTER_SLOT_MISSING      kernCounter = 3
+	kernCounterCOUNTER_FOLD_MISSING      kernCounter = 4
+	kernCounterCOUNTER_SCRATCH_MISSING   kernCounter = 5
+	kernCounterCOUNTER_REGISTERS_MISSING kernCounter = 6
+	kernCounterCOUNTER_DESCRIPTOR_GONE   kernCounter = 7
+	kernCounterCOUNTER_PATH_FAULT        kernCounter = 8
+	kernCounterCOUNTER_PATH_UNFINISHED   kernCounter = 9
+	kernCounterCOUNTER_STRING_FAULT      kernCounter = 10
+	kernCounterCOUNTER_HOW_FAULT         kernCounter = 11
+	kernCounterCOUNTER_ARGV_FAULT        kernCounter = 12
+	kernCounterCOUNTER_EXE_MISSING       kernCounter = 13
+	kernCounterCOUNTER_EXITED_FULL       kernCounter = 14
+	kernCounterCOUNTER_OWNER_MISSING     kernCounter = 15
+	kernCounterCOUNTER_NO_POLICY_SOCKET  kernCounter = 16
+	kernCounterCOUNTER_NO_POLICY_CONNECT kernCounter = 17
+	kernCounterCOUNTER_NO_POLICY_EGRESS  kernCounter = 18
+	kernCounterCOUNTER_SOCKET_REFUSED    kernCounter = 19
+	kernCounterCOUNTER_EGRESS_DROPPED    kernCounter = 20
+	kernCounterCOUNTER_HEADER_FAULT      kernCounter = 21
+	kernCounterCOUNTERS                  kernCounter = 22
 )
 
 type kernEvent struct {
@@ -144,6 +145,7 @@ type kernExitEvent struct {
 
 type kernFolds struct {
 	_     structs.HostLayout
+	Last  uint64
 	Slots [4]struct {
 		_      structs.HostLayout
 		Repeat kernRepeat
@@ -314,6 +316,23 @@ type kernShape struct {
 	Unused   uint8
 }
 
+type kernSlot struct {
+	_     structs.HostLayout
+	Files uint64
+	Fd    uint64
+}
+
+type kernSlotUse struct {
+	_       structs.HostLayout
+	Opened  uint64
+	Swapped uint64
+	File    uint64
+	Inode   uint64
+	Seq     uint64
+	Opener  uint32
+	Swapper uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -330,6 +349,7 @@ const (
 	kernMapRings             = "rings"
 	kernMapRuns              = "runs"
 	kernMapShapes            = "shapes"
+	kernMapSlots             = "slots"
 	kernProgArm              = "arm"
 	kernProgConnect4         = "connect4"
 	kernProgConnect6         = "connect6"
@@ -340,6 +360,8 @@ const (
 	kernProgExitChange       = "exit_change"
 	kernProgExitClone3       = "exit_clone3"
 	kernProgExitCreat        = "exit_creat"
+	kernProgExitDup2         = "exit_dup2"
+	kernProgExitDup3         = "exit_dup3"
 	kernProgExitExecve       = "exit_execve"
 	kernProgExitExecveat     = "exit_execveat"
 	kernProgExitListen       = "exit_listen"
@@ -413,6 +435,8 @@ type kernProgramSpecs struct {
 	ExitChange      *ebpf.ProgramSpec `ebpf:"exit_change"`
 	ExitClone3      *ebpf.ProgramSpec `ebpf:"exit_clone3"`
 	ExitCreat       *ebpf.ProgramSpec `ebpf:"exit_creat"`
+	ExitDup2        *ebpf.ProgramSpec `ebpf:"exit_dup2"`
+	ExitDup3        *ebpf.ProgramSpec `ebpf:"exit_dup3"`
 	ExitExecve      *ebpf.ProgramSpec `ebpf:"exit_execve"`
 	ExitExecveat    *ebpf.ProgramSpec `ebpf:"exit_execveat"`
 	ExitListen      *ebpf.ProgramSpec `ebpf:"exit_listen"`
@@ -447,6 +471,7 @@ type kernMapSpecs struct {
 	Rings         *ebpf.MapSpec `ebpf:"rings"`
 	Runs          *ebpf.MapSpec `ebpf:"runs"`
 	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
+	Slots         *ebpf.MapSpec `ebpf:"slots"`
 }
 
 // kernVariableSpecs contains global variables before they are loaded into the kernel.
@@ -490,6 +515,7 @@ type kernMaps struct {
 	Rings         *ebpf.Map `ebpf:"rings"`
 	Runs          *ebpf.Map `ebpf:"runs"`
 	Shapes        *ebpf.Map `ebpf:"shapes"`
+	Slots         *ebpf.Map `ebpf:"slots"`
 }
 
 func (m *kernMaps) Close() error {
@@ -506,6 +532,7 @@ func (m *kernMaps) Close() error {
 		m.Rings,
 		m.Runs,
 		m.Shapes,
+		m.Slots,
 	)
 }
 
@@ -532,6 +559,8 @@ type kernPrograms struct {
 	ExitChange      *ebpf.Program `ebpf:"exit_change"`
 	ExitClone3      *ebpf.Program `ebpf:"exit_clone3"`
 	ExitCreat       *ebpf.Program `ebpf:"exit_creat"`
+	ExitDup2        *ebpf.Program `ebpf:"exit_dup2"`
+	ExitDup3        *ebpf.Program `ebpf:"exit_dup3"`
 	ExitExecve      *ebpf.Program `ebpf:"exit_execve"`
 	ExitExecveat    *ebpf.Program `ebpf:"exit_execveat"`
 	ExitListen      *ebpf.Program `ebpf:"exit_listen"`
@@ -562,6 +591,8 @@ func (p *kernPrograms) Close() error {
 		p.ExitChange,
 		p.ExitClone3,
 		p.ExitCreat,
+		p.ExitDup2,
+		p.ExitDup3,
 		p.ExitExecve,
 		p.ExitExecveat,
 		p.ExitListen,

@@ -33,6 +33,8 @@ var acts = map[string]func(args []string) error{
 	"measure":  actMeasure,
 	"changes":  actChanges,
 	"repeat":   actRepeat,
+	"swap":     actSwap,
+	"threads":  actThreads,
 }
 
 func TestMain(m *testing.M) {

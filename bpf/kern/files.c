@@ -3,8 +3,7 @@
  * File opens, seen where the system call returns. A call that seccomp refused is seen
  * as well: the exit tracepoint fires for it although the entry one does not.
  */
-#include "fold.h"
-#include "path.h"
+#include "raced.h"
 
 /* The record under construction, one for each CPU: too large for the stack. Written
  * and read by the open programs only, which run with preemption off. */
@@ -34,7 +33,9 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 	struct open_record *record = bpf_map_lookup_elem(&open_records, &zero);
 	struct file *file = NULL;
 	struct open_event *event;
-	__u64 mix;
+	struct slot slot = {};
+	bool shared = false;
+	__u64 mix, seq;
 	__u32 len;
 
 	if (!record) {
@@ -56,6 +57,12 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 		identify(file, &event->file);
 		file_path(file, record->data, &event->path);
 		mix = event->file.inode;
+		shared = shares_table(task, &slot);
+		slot.fd = result;
+		if (shared && doubtful(task, &slot, file, mix, name, record->data, event->path.len)) {
+			event->path.marks |= PATH_RACED;
+			__sync_fetch_and_add(&run->raced, 1);
+		}
 	} else {
 		__builtin_memset(&event->file, 0, sizeof(event->file));
 		event->flags = flags;
@@ -73,7 +80,9 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 		len = 2 * PART_CAP;
 	pad(record->data, len);
 	describe(&event->head.who, task);
-	send_act(id, run, &event->head, sizeof(*event) + len, EVENT_OPEN, mix);
+	seq = send_act(id, run, &event->head, sizeof(*event) + len, EVENT_OPEN, mix);
+	if (shared)
+		remember(task, &slot, file, mix, seq);
 }
 
 /* A program on the exit of one of the calls that open a file. dirfd, name, flags and marks

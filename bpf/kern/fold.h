@@ -30,6 +30,7 @@ struct fold {
 };
 
 struct folds {
+	__u64 last; /* ns on the boot clock: when the thread's last act was recorded */
 	struct fold slots[FOLD_SLOTS];
 };
 
@@ -95,6 +96,7 @@ static __always_inline __u64 send_act(__u64 id, struct run *run, struct event *e
 	event->kind = kind;
 	event->size = size;
 	event->time = bpf_ktime_get_boot_ns();
+	all->last = event->time;
 	fold = &all->slots[(mix ^ mix >> 7) % FOLD_SLOTS];
 	if (same(fold, words, size)) {
 		if (!fold->repeat.count)

@@ -5,6 +5,7 @@
 #include "files.c"
 #include "changes.c"
 #include "calls.c"
+#include "raced.c"
 #include "processes.c"
 #include "sockets.c"
 #include "egress.c"

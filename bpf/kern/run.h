@@ -22,6 +22,7 @@ enum counter {
 	COUNTER_RING_FULL, /* an event found no room: also in the run's lost */
 	COUNTER_RING_MISSING, /* a run without a ring: also in the run's lost */
 	COUNTER_AUDIT_LIMIT, /* an event past its run's limit: also in the run's lost */
+	COUNTER_SLOT_MISSING, /* a shared descriptor could not be remembered */
 	COUNTER_FOLD_MISSING, /* no task storage: repeats are sent one by one */
 	COUNTER_SCRATCH_MISSING, /* no per-CPU buffer: also in the run's lost */
 	COUNTER_REGISTERS_MISSING, /* no pt_regs of a task: its arguments are unknown */

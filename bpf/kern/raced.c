@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+#include "raced.h"
+
+/* A dup2 or dup3 in a table that is shared: see raced.h. */
+static __always_inline int duplicated(struct syscall_trace_exit *ctx)
+{
+	struct raced_event event = {};
+	struct slot_use *use, fresh = {};
+	struct task_struct *task;
+	struct slot slot = {};
+	struct file *file;
+	struct run *run;
+	__u64 now, id;
+
+	if (ctx->ret < 0)
+		return 0;
+	run = current_run(&id);
+	if (!run || !run->armed)
+		return 0;
+	task = bpf_get_current_task_btf();
+	if (!shares_table(task, &slot))
+		return 0;
+	slot.fd = ctx->ret;
+	now = bpf_ktime_get_boot_ns();
+	use = bpf_map_lookup_elem(&slots, &slot);
+	if (!use) {
+		fresh.swapped = now;
+		fresh.swapper = READ(struct task_struct, task, pid);
+		if (bpf_map_update_elem(&slots, &slot, &fresh, BPF_ANY))
+			count(COUNTER_SLOT_MISSING);
+		return 0;
+	}
+	use->swapped = now;
+	use->swapper = READ(struct task_struct, task, pid);
+	/* The file that is here now came by the dup. If an open was recorded with it at this
+	 * number, it was looked at too late. */
+	file = file_of(task, slot.fd);
+	if (!use->seq || use->file != (__u64)file || use->opener == use->swapper ||
+	    now - use->opened > SLOT_AGE)
+		return 0;
+	event.of = use->seq;
+	use->seq = 0;
+	__sync_fetch_and_add(&run->raced, 1);
+	describe(&event.head.who, task);
+	send(id, run, &event.head, sizeof(event), EVENT_RACED);
+	return 0;
+}
+
+SEC("tracepoint/syscalls/sys_exit_dup3")
+int exit_dup3(struct syscall_trace_exit *ctx)
+{
+	return duplicated(ctx);
+}
+
+#if defined(__TARGET_ARCH_x86)
+SEC("tracepoint/syscalls/sys_exit_dup2")
+int exit_dup2(struct syscall_trace_exit *ctx)
+{
+	return duplicated(ctx);
+}
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Descriptors that a second thread exchanges between the moment an open puts a file there
+ * and the moment its program looks. Only threads that share a descriptor table can; for
+ * them, an open is in doubt
+ *
+ *  - when a dup2 or dup3 put something at its number since the thread's last act, or is
+ *    found, when it returns, to have put there what an open has been recorded with;
+ *  - when the file there is not just the open's own (another descriptor refers to it), or
+ *    was recorded a moment ago as what another thread's open put at that number, and the
+ *    name that the caller gave does not vouch for it.
+ *
+ * What is left is an exchange by close and open that at the same time rewrites the name.
+ */
+#ifndef PROCTOR_RACED_H
+#define PROCTOR_RACED_H
+
+#include "fold.h"
+#include "path.h"
+
+enum raced_limits {
+	SLOTS_KEPT = 16384, /* descriptors remembered, of all runs */
+	VOUCH_CAP = 256, /* bytes: a longer name vouches for nothing */
+};
+
+#define SLOT_AGE 1000000000ULL /* ns after which what an open was recorded with is history */
+
+/* A descriptor in a table that is shared. */
+struct slot {
+	__u64 files;
+	__u64 fd;
+};
+
+struct slot_use {
+	__u64 opened; /* ns on the boot clock: when an open was recorded */
+	__u64 swapped; /* when a dup2 or dup3 returned */
+	__u64 file; /* what the open was recorded with, as are the next two */
+	__u64 inode;
+	__u64 seq;
+	__u32 opener; /* host's thread id */
+	__u32 swapper;
+};
+
+/* Written by the programs at the exits of opens and dups. LRU: what is pushed out had
+ * better be older than a system call takes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, SLOTS_KEPT);
+	__type(key, struct slot);
+	__type(value, struct slot_use);
+} slots SEC(".maps");
+
+static __always_inline bool shares_table(struct task_struct *task, struct slot *slot)
+{
+	struct files_struct *files = READ(struct task_struct, task, files);
+
+	slot->files = (__u64)files;
+	return READ(struct files_struct, files, count.counter) > 1;
+}
+
+/* Whether nothing but the slot refers to the file. */
+static __always_inline bool one_reference(struct file *file)
+{
+	struct file___ref *counted = (void *)file;
+
+	/* Since 6.13 the count starts from 0 for the first reference. */
+	if (bpf_core_field_exists(counted->f_ref))
+		return BPF_CORE_READ(counted, f_ref.refcnt.counter) == 0;
+	return BPF_CORE_READ((struct file___count *)file, f_count.counter) == 1;
+}
+
+/* Whether the path that was found ends in the whole of what the caller gave. */
+static __always_inline bool vouches(const void *name, const __u8 *path, __u32 len)
+{
+	__u8 given[VOUCH_CAP] = {};
+	long n = bpf_probe_read_user_str(given, sizeof(given), name);
+	__u32 i, from;
+
+	if (n < 2 || n >= VOUCH_CAP || n - 1 > len)
+		return false;
+	from = len - (n - 1);
+	for (i = 0; i < VOUCH_CAP; i++) {
+		if (i >= n - 1)
+			return true;
+		if (path[(from + i) & (PATH_CAP - 1)] != given[i])
+			return false;
+	}
+	return false;
+}
+
+/* Whether another thread may have put the file where the current one's open left its own.
+ * Called before the open is recorded. */
+static __always_inline bool doubtful(struct task_struct *task, struct slot *slot, struct file *file,
+				     __u64 inode, const void *name, const __u8 *path, __u32 len)
+{
+	struct folds *acts = bpf_task_storage_get(&folds, task, NULL, 0);
+	struct slot_use *use = bpf_map_lookup_elem(&slots, slot);
+	__u32 me = READ(struct task_struct, task, pid);
+	__u64 since;
+
+	since = acts && acts->last ? acts->last : READ(struct task_struct, task, start_boottime);
+	if (use && use->swapper != me && use->swapped > since)
+		return true;
+	if (one_reference(file) && !(use && use->opener != me && use->opened > since &&
+				     use->file == (__u64)file && use->inode == inode))
+		return false;
+	return !vouches(name, path, len);
+}
+
+/* Remembers what an open was recorded with. */
+static __always_inline void remember(struct task_struct *task, struct slot *slot, struct file *file,
+				     __u64 inode, __u64 seq)
+{
+	struct slot_use *use = bpf_map_lookup_elem(&slots, slot);
+	struct slot_use fresh = {};
+
+	if (!use)
+		use = &fresh;
+	use->file = (__u64)file;
+	use->inode = inode;
+	use->seq = seq;
+	use->opener = READ(struct task_struct, task, pid);
+	use->opened = bpf_ktime_get_boot_ns();
+	if (use == &fresh && bpf_map_update_elem(&slots, slot, &fresh, BPF_ANY))
+		count(COUNTER_SLOT_MISSING);
+}
+
+#endif

@@ -1,0 +1,182 @@
+package bpf_test
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"proctor/audit"
+	"proctor/testenv"
+)
+
+// swaps are the ways in which a second thread can put a benign file, open at own, where
+// another's open has just put the real one, at fd.
+var swaps = map[string]func(own, fd int, benign string){
+	"dup3": func(own, fd int, _ string) { unix.Dup3(own, fd, 0) },
+	"dup3 and close": func(own, fd int, benign string) {
+		fresh, err := unix.Open(benign, unix.O_PATH, 0)
+		if err == nil {
+			unix.Dup3(fresh, fd, 0)
+			unix.Close(fresh)
+		}
+	},
+	"close and dup": func(own, fd int, _ string) {
+		unix.Close(fd)
+		unix.FcntlInt(uintptr(own), unix.F_DUPFD, fd)
+	},
+	"close and open": func(_, fd int, benign string) {
+		if unix.Close(fd) == nil {
+			unix.Open(benign, unix.O_RDONLY, 0)
+		}
+	},
+}
+
+// actSwap opens a file n times, while a second thread exchanges the descriptor.
+func actSwap(args []string) error {
+	how, real, benign := swaps[args[0]], args[1], args[2]
+	var n int
+	if _, err := fmt.Sscan(args[3], &n); err != nil {
+		return err
+	}
+	own, err := unix.Open(benign, unix.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	// Far from the Go runtime's own descriptors.
+	if own, err = unix.FcntlInt(uintptr(own), unix.F_DUPFD, 200); err != nil {
+		return err
+	}
+	for fd := range 100 { // so that the next is always the same
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+			if _, err := unix.FcntlInt(uintptr(own), unix.F_DUPFD, fd); err != nil {
+				return err
+			}
+		}
+	}
+	const fd = 100
+	var turn atomic.Int64
+	var swapper sync.WaitGroup
+	swapper.Go(func() {
+		runtime.LockOSThread()
+		for seen := int64(0); ; {
+			now := turn.Load()
+			switch {
+			case now < 0:
+				return
+			case now != seen: // an open is under way
+				seen = now
+				for range int(now % 400) { // to meet it at ever another place
+					_ = turn.Load()
+				}
+				how(own, fd, benign)
+			}
+		}
+	})
+	for i := range n {
+		turn.Store(int64(i + 1))
+		if _, err := unix.Open(real, unix.O_RDONLY, 0); err != nil {
+			return err
+		}
+		for fd := fd; fd < fd+4; fd++ {
+			if unix.Close(fd) != nil {
+				break
+			}
+		}
+	}
+	turn.Store(-1)
+	swapper.Wait()
+	return nil
+}
+
+// Every open of the real file is in the record by its name, or something in the record is
+// marked as in doubt for it.
+func TestSwappedDescriptorIsNamedOrDoubted(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Fatal("with one processor there is nothing to race")
+	}
+	h := newHost(t)
+	dir := testenv.Dir(t)
+	for _, name := range []string{"real", "benign"} {
+		if err := os.MkdirAll(dir+"/"+name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(dir+"/"+name+"/file", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const n = 20_000
+	for how := range swaps {
+		t.Run(how, func(t *testing.T) {
+			b := h.box(t, "swap-"+strings.ReplaceAll(how, " ", "-"), 64<<20)
+			b.act(t, "swap", how, dir+"/real/file", dir+"/benign/file", fmt.Sprint(n))
+			events := b.record(t)
+			var named, doubts uint64
+			for _, e := range events {
+				switch {
+				case e.Doubtful():
+					doubts += e.Acts()
+				case e.Open != nil && string(e.Open.Path) == dir+"/real/file":
+					named += e.Acts()
+				}
+			}
+			t.Logf("%d named, %d in doubt", named, doubts)
+			if named+doubts < n {
+				t.Errorf("%d of %d opens are neither named (%d) nor in doubt (%d)", n-named-doubts, n, named, doubts)
+			}
+			counts, err := b.Counts()
+			if err != nil || (counts.Raced > 0) != (doubts > 0) {
+				t.Errorf("%+v, %v", counts, err)
+			}
+		})
+	}
+}
+
+// actThreads opens files from many threads at once, as honest programs do.
+func actThreads(args []string) error {
+	var threads sync.WaitGroup
+	for i := range 8 {
+		threads.Go(func() {
+			runtime.LockOSThread()
+			for range 500 {
+				for _, path := range args {
+					fd, err := unix.Open(path, unix.O_RDONLY, 0)
+					if err != nil {
+						continue
+					}
+					copied, _ := unix.Dup(fd)
+					unix.Close(fd)
+					unix.Close(copied)
+				}
+				if i == 0 {
+					unix.Dup3(1, 250, 0)
+					unix.Close(250)
+				}
+			}
+		})
+	}
+	threads.Wait()
+	return nil
+}
+
+func TestHonestThreadsAreNotDoubted(t *testing.T) {
+	h := newHost(t)
+	dir := testenv.Dir(t)
+	if err := os.WriteFile(dir+"/f", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("f", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	b := h.box(t, "threads", 64<<20)
+	b.act(t, "threads", dir+"/f", dir+"/link", dir+"/missing", "/etc/passwd")
+	doubts := matching(b.record(t), func(e audit.Event) bool { return e.Doubtful() })
+	if len(doubts) > 0 {
+		t.Errorf("%d in doubt:%s", len(doubts), describe(doubts[:min(5, len(doubts))]))
+	}
+}
