@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -16,9 +15,9 @@ import (
 // safe for concurrent use.
 type Journal struct {
 	file *os.File
-	buf  *bufio.Writer
-	enc  *json.Encoder
 	sum  hash.Hash
+	buf  []byte
+	err  error // of a write: a record with a hole is not sealed
 }
 
 // CreateJournal makes the file at path, which must not exist.
@@ -27,30 +26,42 @@ func CreateJournal(path string) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	j := &Journal{file: f, sum: sha256.New()}
-	j.buf = bufio.NewWriterSize(io.MultiWriter(f, j.sum), 64<<10)
-	j.enc = json.NewEncoder(j.buf)
-	j.enc.SetEscapeHTML(false)
-	return j, nil
+	return &Journal{file: f, sum: sha256.New()}, nil
 }
 
 // Append writes events and hands them to the operating system.
 func (j *Journal) Append(events ...Event) error {
+	const chunk = 64 << 10 // bytes, from which on the buffer is written
 	for i := range events {
-		if err := j.enc.Encode(&events[i]); err != nil {
+		var err error
+		if j.buf, err = events[i].AppendJSON(j.buf); err != nil {
 			return fmt.Errorf("journal: %w", err)
 		}
+		j.buf = append(j.buf, '\n')
+		if len(j.buf) >= chunk {
+			if err := j.flush(); err != nil {
+				return err
+			}
+		}
 	}
-	if err := j.buf.Flush(); err != nil {
-		return fmt.Errorf("journal: %w", err)
+	return j.flush()
+}
+
+func (j *Journal) flush() error {
+	if j.err == nil {
+		_, j.err = j.file.Write(j.buf)
+	}
+	j.sum.Write(j.buf)
+	j.buf = j.buf[:0]
+	if j.err != nil {
+		return fmt.Errorf("journal: %w", j.err)
 	}
 	return nil
 }
 
 // Close syncs the record to disk and returns its seal. Nothing may follow.
 func (j *Journal) Close() (seal string, err error) {
-	err = errors.Join(j.buf.Flush(), j.file.Sync(), j.file.Close())
-	if err != nil {
+	if err := errors.Join(j.err, j.file.Sync(), j.file.Close()); err != nil {
 		return "", fmt.Errorf("journal: %w", err)
 	}
 	return "sha256:" + hex.EncodeToString(j.sum.Sum(nil)), nil

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -23,27 +22,7 @@ type Text string
 // is escaped in JSON's way on top, so that the line is one line, and harmless, for whatever
 // reads or shows it.
 func (t Text) MarshalJSON() ([]byte, error) {
-	b := append(make([]byte, 0, len(t)+2), '"')
-	for s := string(t); len(s) > 0; {
-		r, n := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && n == 1:
-			b = fmt.Appendf(b, `\\x%02x`, s[0])
-		case r == '\\':
-			b = append(b, `\\\\`...)
-		case r == '"':
-			b = append(b, `\"`...)
-		case unicode.IsPrint(r):
-			b = append(b, s[:n]...)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
-		default:
-			b = fmt.Appendf(b, `\u%04x`, r)
-		}
-		s = s[n:]
-	}
-	return append(b, '"'), nil
+	return appendText(make([]byte, 0, len(t)+2), t), nil
 }
 
 // UnmarshalJSON is the inverse of MarshalJSON.

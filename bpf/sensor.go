@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -175,7 +176,9 @@ func (s *Sensor) Remove() error {
 	var errs []error
 	for _, a := range s.links {
 		if a.cgroup() {
-			errs = append(errs, os.Remove(filepath.Join(s.pinDir(), a.name)))
+			if err := os.Remove(filepath.Join(s.pinDir(), a.name)); !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
 		}
 	}
 	// A link is taken down with its last reference: at once when that is a descriptor, which

@@ -393,43 +393,6 @@ os._exit(5)
 	}
 }
 
-// What policy refused does not vanish from the verdict in a flood of other acts, and a run
-// that the kernel killed for memory in the midst of one is no other's doing.
-func TestFloodHidesNothing(t *testing.T) {
-	s := root(t)
-	v := s.verdict(t, "python", `
-import os, socket, time
-name = b"/" + b"\xff" * 200
-path = name * 19
-for _ in range(6):
-    if os.fork() == 0:
-        while True:
-            try: os.open(path, 0)
-            except OSError: pass
-time.sleep(2)
-for _ in range(300):
-    try: socket.socket().connect(("198.51.100.7", 443))
-    except PermissionError: pass
-os._exit(0)
-`)
-	var seen int64
-	for _, d := range v.Egress.Blocked {
-		seen += d.Count
-	}
-	if lost := v.Audit.LostByKind[audit.KindConnect]; seen+int64(lost) != 300 {
-		t.Errorf("%d of 300 refused attempts are listed and %d counted as lost", seen, lost)
-	} else if lost > 0 && !strings.Contains(v.Reason, fmt.Sprintf("%d connection attempts among them", lost)) {
-		t.Errorf("the reason is %q", v.Reason)
-	}
-	var lost uint64
-	for _, n := range v.Audit.LostByKind {
-		lost += n
-	}
-	if lost != v.Audit.Lost || v.Audit.Complete != (lost == 0) {
-		t.Errorf("lost %d by kind, %d in all, complete %v", lost, v.Audit.Lost, v.Audit.Complete)
-	}
-}
-
 // A lease or a hint on an input would be one on the caller's own file; the kernel's buffers
 // for sockets are memory, too.
 func TestReachesNoFurther(t *testing.T) {
