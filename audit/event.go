@@ -37,7 +37,7 @@ type Event struct {
 	Time time.Time `json:"time"` // when the act completed, UTC
 	Kind Kind      `json:"kind"`
 
-	Process *Process `json:"process,omitempty"` // who acted; nil on the supervisor's own records
+	Process *Process `json:"process,omitempty"` // who acted; nil on the supervisor's own records. Events share it
 	Repeat  *Repeat  `json:"repeat,omitempty"`  // the event stands for repeats of an earlier one
 
 	Open    *Open    `json:"open,omitempty"`

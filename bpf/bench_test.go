@@ -13,12 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"proctor/bpf"
+	"proctor/testenv"
 )
 
 // actMeasure answers each line, the name of a loop, with the median time of one turn
 // in nanoseconds. The median is of short stretches: what the scheduler takes away in
 // between is not in most of them.
 func actMeasure([]string) error {
+	turn := 0
 	loops := map[string]func() error{
 		"getppid": func() error {
 			_, _, errno := unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0)
@@ -26,6 +28,14 @@ func actMeasure([]string) error {
 				return errno
 			}
 			return nil
+		},
+		"never-twice": func() error { // two neighbours differ, so that nothing is folded
+			turn ^= unix.O_NONBLOCK
+			fd, err := unix.Open("/etc/passwd", unix.O_RDONLY|turn, 0)
+			if err != nil {
+				return err
+			}
+			return unix.Close(fd)
 		},
 		"open": func() error {
 			fd, err := unix.Open("/etc/passwd", unix.O_RDONLY, 0)
@@ -104,6 +114,8 @@ func (m *meter) measure(b *testing.B, loop string) (ns float64) {
 //   - outside-*: a process that belongs to no run;
 //   - inside-open: a process of a run, every open of which is recorded and read.
 func BenchmarkSensor(b *testing.B) {
+	testenv.Root(b)
+	programs := testenv.Programs(b)
 	h := newHost(b)
 	outside, in := h.unwatched(b, "unused"), h.unwatched(b, "run")
 	cmd := outside.actCommand(b, "measure")
@@ -114,7 +126,7 @@ func BenchmarkSensor(b *testing.B) {
 	with, without := map[string][]float64{}, map[string][]float64{}
 	sample := func(into map[string][]float64) {
 		for name, m := range map[string]*meter{"outside": out, "inside": inside} {
-			for _, loop := range []string{"getppid", "open"} {
+			for _, loop := range []string{"getppid", "open", "never-twice"} {
 				into[name+"-"+loop] = append(into[name+"-"+loop], m.measure(b, loop))
 			}
 		}
@@ -125,6 +137,7 @@ func BenchmarkSensor(b *testing.B) {
 		if err := h.Remove(); err != nil {
 			b.Fatal(err)
 		}
+		testenv.WaitPrograms(b, programs)
 		sample(without)
 		h.open(b)
 		w, err := h.Watch(bpf.WatchOptions{Run: "run", CgroupID: in.id})

@@ -39,10 +39,35 @@ func exact[T any](raw []byte) (v T, err error) {
 	return v, err
 }
 
-// decode makes an event of a ring record. boot is the wall time at which the boot clock
-// stood at zero. The event shares no memory with raw.
-func decode(raw []byte, run string, boot time.Time) (audit.Event, error) {
-	repeat, raw, err := decodeRepeat(raw, boot)
+// A decoder makes events of one run's ring records.
+type decoder struct {
+	run  string
+	boot time.Time // when the boot clock stood at zero
+
+	// Of the last record: a process seldom acts but once.
+	who     kernProcess
+	process *audit.Process
+}
+
+// acted returns the description of who acted. Events share it.
+func (d *decoder) acted(who kernProcess) *audit.Process {
+	if d.process == nil || who != d.who {
+		d.who = who
+		d.process = &audit.Process{
+			PID:    who.Pid,
+			PPID:   who.Ppid,
+			HostID: who.HostPid,
+			Thread: who.Tid,
+			Start:  who.Start,
+			Comm:   comm(who.Comm),
+		}
+	}
+	return d.process
+}
+
+// decode returns the event of a record, with whose bytes it has nothing to do.
+func (d *decoder) decode(raw []byte) (audit.Event, error) {
+	repeat, raw, err := decodeRepeat(raw, d.boot)
 	if err != nil {
 		return audit.Event{}, err
 	}
@@ -54,18 +79,11 @@ func decode(raw []byte, run string, boot time.Time) (audit.Event, error) {
 		return audit.Event{}, fmt.Errorf("%w: %d bytes, said to be %d", errRecord, len(raw), head.Size)
 	}
 	event := audit.Event{
-		Run:    run,
-		Seq:    head.Seq,
-		Time:   boot.Add(time.Duration(head.Time)),
-		Repeat: repeat,
-		Process: &audit.Process{
-			PID:    head.Who.Pid,
-			PPID:   head.Who.Ppid,
-			HostID: head.Who.HostPid,
-			Thread: head.Who.Tid,
-			Start:  head.Who.Start,
-			Comm:   comm(head.Who.Comm),
-		},
+		Run:     d.run,
+		Seq:     head.Seq,
+		Time:    d.boot.Add(time.Duration(head.Time)),
+		Repeat:  repeat,
+		Process: d.acted(head.Who),
 	}
 	switch head.Kind {
 	case kernEventKindEVENT_OPEN:

@@ -11,9 +11,10 @@ func BenchmarkDecode(b *testing.B) {
 	raw := open(3, 0, 0, "/usr/lib/python3/dist-packages/pandas/core/frame.py")
 	b.ReportAllocs()
 	var e audit.Event
+	d := someDecoder()
 	for b.Loop() {
 		var err error
-		if e, err = decode(raw, "r", someBoot); err != nil {
+		if e, err = d.decode(raw); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -18,6 +18,8 @@ import (
 
 var someBoot = time.Date(2024, 2, 29, 12, 0, 0, 0, time.UTC)
 
+func someDecoder() *decoder { return &decoder{run: "r", boot: someBoot} }
+
 // record lays out a structure of the C side and what follows it, as a program does.
 func record[T any](v T, rest ...string) []byte {
 	raw := slices.Clone(unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v)))
@@ -150,7 +152,7 @@ func TestDecode(t *testing.T) {
 			want := tt.want
 			want.Run, want.Seq, want.Time = "r", 7, someBoot.Add(1500*time.Millisecond)
 			want.Process = &audit.Process{PID: 2, PPID: 1, HostID: 4711, Thread: 3, Start: 99, Comm: "py"}
-			got, err := decode(tt.raw, "r", someBoot)
+			got, err := someDecoder().decode(tt.raw)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,7 +190,7 @@ func TestDecodeRefusesBrokenRecords(t *testing.T) {
 		"short pseudo":     open(0, 0, uint32(kernPathMarkPATH_PSEUDO), "short"),
 	}
 	for name, raw := range tests {
-		if e, err := decode(raw, "r", someBoot); !errors.Is(err, errRecord) {
+		if e, err := someDecoder().decode(raw); !errors.Is(err, errRecord) {
 			t.Errorf("%s: %+v, %v", name, e, err)
 		}
 	}
@@ -197,7 +199,7 @@ func TestDecodeRefusesBrokenRecords(t *testing.T) {
 // The event must not point into the ring, where the bytes are soon another's.
 func TestDecodeCopies(t *testing.T) {
 	raw := open(0, 0, 0, "/a/b")
-	e, err := decode(raw, "r", someBoot)
+	e, err := someDecoder().decode(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +218,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		e, err := decode(raw, "r", someBoot)
+		e, err := someDecoder().decode(raw)
 		if err != nil {
 			if !errors.Is(err, errRecord) {
 				t.Errorf("error of an unknown kind: %v", err)

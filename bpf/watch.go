@@ -68,7 +68,6 @@ type WatchOptions struct {
 type Watch struct {
 	run    string
 	id     uint64
-	boot   time.Time // when the boot clock stood at zero
 	logger *slog.Logger
 	runs   *ebpf.Map // the Sensor's, as are rings and arm
 	rings  *ebpf.Map
@@ -76,8 +75,10 @@ type Watch struct {
 	m      *ebpf.Map // the ring's
 	ring   *ring
 	order  order
-	limit  uint64
-	told   bool // of a loss
+
+	decoder decoder
+	limit   uint64
+	told    bool // of a loss
 
 	mu     sync.Mutex
 	broken uint64 // records that could not be decoded
@@ -95,10 +96,11 @@ func (s *Sensor) Watch(opts WatchOptions) (_ *Watch, err error) {
 		return nil, err
 	}
 	w := &Watch{
+		decoder: decoder{run: opts.Run, boot: boot},
+
 		run:    opts.Run,
 		id:     opts.CgroupID,
 		limit:  opts.Events,
-		boot:   boot,
 		logger: s.opts.Logger,
 		runs:   s.coll.Maps[kernMapRuns],
 		rings:  s.coll.Maps[kernMapRings],
@@ -230,7 +232,7 @@ func (w *Watch) Drain() ([]audit.Event, error) {
 func (w *Watch) take(max int) error {
 	var broken uint64
 	_, err := w.ring.read(max, func(raw []byte) {
-		event, err := decode(raw, w.run, w.boot)
+		event, err := w.decoder.decode(raw)
 		if err != nil {
 			if broken++; broken == 1 { // the count has the others
 				w.logger.Error("record can't be decoded", "run", w.run, "err", err)

@@ -34,7 +34,9 @@ func (l lineage) add(e *audit.Event) {
 		delete(l, who.PID)
 	case audit.KindConnect, audit.KindSend, audit.KindBind, audit.KindListen, audit.KindRefused:
 		if p, known := l[who.PID]; known && p.start == who.Start {
-			who.File, who.Argv = p.file, p.argv
+			told := *who // which other events have, too
+			told.File, told.Argv = p.file, p.argv
+			e.Process = &told
 		}
 	}
 }

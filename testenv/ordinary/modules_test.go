@@ -42,7 +42,6 @@ var modules = []module{
 	{name: "test_posix"},
 	{name: "test_pty", fails: noTerminal("PtyTest.test_fork", "PtyTest.test_master_read", "PtyTest.test_spawn_doesnt_hang")},
 	{name: "test_openpty", fails: noTerminal("OpenptyTest.test")},
-	{name: "test_ioctl"},
 	{name: "test_resource"},
 	{name: "test_pwd"},
 	{name: "test_grp"},
