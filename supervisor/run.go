@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 
 	"proctor/audit"
 	"proctor/bpf"
@@ -353,9 +355,18 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	}
 }
 
+// readerNice puts those who write down before those who act.
+const readerNice = -10
+
 // follow writes down events as they come, until ctx ends. A loss goes to lossy, where the
 // policy does not let the run go on after one.
 func (r *run) follow(ctx context.Context, lossy chan<- *bpf.LossError) error {
+	// A run must not lose events because the host is busy. The thread is not given back: it
+	// ends with this goroutine.
+	runtime.LockOSThread()
+	if err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), readerNice); err != nil {
+		r.log.Debug("the reader of events has no priority", "error", err)
+	}
 	for {
 		events, err := r.watch.Read(ctx)
 		if werr := r.take(events); werr != nil {
