@@ -75,6 +75,10 @@ test-unit: bin/tools/gotestsum | go ## run the tests that need no root and nothi
 test-race: build build/race/proctor bin/tools/gotestsum | deps-test ## run the tests with the race detector; those that need root only as root
 	@GO=$(GO) scripts/gotest race
 
+.PHONY: test-kernels
+test-kernels: bin/tools/gotestsum | go deps-kernels ## run the tests of the eBPF programs under Debian 12's Linux 6.1, in a virtual machine
+	@GO=$(GO) scripts/gotest kernels
+
 .PHONY: test-ordinary
 test-ordinary: build images bin/tools/gotestsum | deps-test ## run CPython's own tests, other languages, and 1,000 pandas runs in boxes (root, long)
 	@$(STEP) "building the image with other languages" bin/proctor images build --dir build/ordinary --recipes testenv/ordinary/images ordinary
@@ -107,6 +111,10 @@ deps: ## install the Debian packages that building needs, if any is missing (roo
 .PHONY: deps-test
 deps-test: | deps ## the same for testing
 	@scripts/deps test
+
+.PHONY: deps-kernels
+deps-kernels: ## the same for virtual machines
+	@scripts/deps kernels
 
 .PHONY: deps-generate
 deps-generate: ## the same for compiling the BPF programs

@@ -75,14 +75,15 @@ const (
 	kernCounterCOUNTER_ARGV_FAULT        kernCounter = 12
 	kernCounterCOUNTER_EXE_MISSING       kernCounter = 13
 	kernCounterCOUNTER_EXITED_FULL       kernCounter = 14
-	kernCounterCOUNTER_OWNER_MISSING     kernCounter = 15
-	kernCounterCOUNTER_NO_POLICY_SOCKET  kernCounter = 16
-	kernCounterCOUNTER_NO_POLICY_CONNECT kernCounter = 17
-	kernCounterCOUNTER_NO_POLICY_EGRESS  kernCounter = 18
-	kernCounterCOUNTER_SOCKET_REFUSED    kernCounter = 19
-	kernCounterCOUNTER_EGRESS_DROPPED    kernCounter = 20
-	kernCounterCOUNTER_HEADER_FAULT      kernCounter = 21
-	kernCounterCOUNTERS                  kernCounter = 22
+	kernCounterCOUNTER_VICTIM_MISSING    kernCounter = 15
+	kernCounterCOUNTER_OWNER_MISSING     kernCounter = 16
+	kernCounterCOUNTER_NO_POLICY_SOCKET  kernCounter = 17
+	kernCounterCOUNTER_NO_POLICY_CONNECT kernCounter = 18
+	kernCounterCOUNTER_NO_POLICY_EGRESS  kernCounter = 19
+	kernCounterCOUNTER_SOCKET_REFUSED    kernCounter = 20
+	kernCounterCOUNTER_EGRESS_DROPPED    kernCounter = 21
+	kernCounterCOUNTER_HEADER_FAULT      kernCounter = 22
+	kernCounterCOUNTERS                  kernCounter = 23
 )
 
 type kernEvent struct {
@@ -146,8 +147,10 @@ type kernExitEvent struct {
 type kernFolds struct {
 	_     structs.HostLayout
 	Last  uint64
+	Next  uint64
 	Slots [4]struct {
 		_      structs.HostLayout
+		Mark   uint64
 		Repeat kernRepeat
 		Event  kernEvent
 		_      [192]byte
@@ -160,6 +163,13 @@ type kernForkEvent struct {
 	Start     uint64
 	Child     uint32
 	ChildHost uint32
+}
+
+type kernGiven struct {
+	_     structs.HostLayout
+	Bytes [256]uint8
+	Size  int64
+	Hash  uint64
 }
 
 type kernGroup struct {
@@ -231,6 +241,7 @@ type kernOpenRecord struct {
 type kernPathBuffer struct {
 	_     structs.HostLayout
 	Bytes [4352]uint8
+	At    uint32
 }
 
 type kernPathMark uint32
@@ -329,6 +340,7 @@ type kernSlotUse struct {
 	File    uint64
 	Inode   uint64
 	Seq     uint64
+	Name    uint64
 	Opener  uint32
 	Swapper uint32
 }
@@ -342,6 +354,7 @@ const (
 	kernMapExecRecords       = "exec_records"
 	kernMapExitedGroups      = "exited_groups"
 	kernMapFolds             = "folds"
+	kernMapGivens            = "givens"
 	kernMapNetRecords        = "net_records"
 	kernMapOpenRecords       = "open_records"
 	kernMapOwners            = "owners"
@@ -379,8 +392,10 @@ const (
 	kernProgSignalled        = "signalled"
 	kernProgVictimMarked     = "victim_marked"
 	kernVarExitSaysGroupDead = "exit_says_group_dead"
+	kernVarHooksHaveStorage  = "hooks_have_storage"
 	kernVarRunLevel          = "run_level"
 	kernVarTypes             = "types"
+	kernVarVictimIsPassed    = "victim_is_passed"
 )
 
 // loadKern returns the embedded CollectionSpec for kern.
@@ -464,6 +479,7 @@ type kernMapSpecs struct {
 	ExecRecords   *ebpf.MapSpec `ebpf:"exec_records"`
 	ExitedGroups  *ebpf.MapSpec `ebpf:"exited_groups"`
 	Folds         *ebpf.MapSpec `ebpf:"folds"`
+	Givens        *ebpf.MapSpec `ebpf:"givens"`
 	NetRecords    *ebpf.MapSpec `ebpf:"net_records"`
 	OpenRecords   *ebpf.MapSpec `ebpf:"open_records"`
 	Owners        *ebpf.MapSpec `ebpf:"owners"`
@@ -479,8 +495,10 @@ type kernMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernVariableSpecs struct {
 	ExitSaysGroupDead *ebpf.VariableSpec `ebpf:"exit_says_group_dead"`
+	HooksHaveStorage  *ebpf.VariableSpec `ebpf:"hooks_have_storage"`
 	RunLevel          *ebpf.VariableSpec `ebpf:"run_level"`
 	Types             *ebpf.VariableSpec `ebpf:"types"`
+	VictimIsPassed    *ebpf.VariableSpec `ebpf:"victim_is_passed"`
 }
 
 // kernObjects contains all objects after they have been loaded into the kernel.
@@ -508,6 +526,7 @@ type kernMaps struct {
 	ExecRecords   *ebpf.Map `ebpf:"exec_records"`
 	ExitedGroups  *ebpf.Map `ebpf:"exited_groups"`
 	Folds         *ebpf.Map `ebpf:"folds"`
+	Givens        *ebpf.Map `ebpf:"givens"`
 	NetRecords    *ebpf.Map `ebpf:"net_records"`
 	OpenRecords   *ebpf.Map `ebpf:"open_records"`
 	Owners        *ebpf.Map `ebpf:"owners"`
@@ -525,6 +544,7 @@ func (m *kernMaps) Close() error {
 		m.ExecRecords,
 		m.ExitedGroups,
 		m.Folds,
+		m.Givens,
 		m.NetRecords,
 		m.OpenRecords,
 		m.Owners,
@@ -541,8 +561,10 @@ func (m *kernMaps) Close() error {
 // It can be passed to loadKernObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernVariables struct {
 	ExitSaysGroupDead *ebpf.Variable `ebpf:"exit_says_group_dead"`
+	HooksHaveStorage  *ebpf.Variable `ebpf:"hooks_have_storage"`
 	RunLevel          *ebpf.Variable `ebpf:"run_level"`
 	Types             *ebpf.Variable `ebpf:"types"`
+	VictimIsPassed    *ebpf.Variable `ebpf:"victim_is_passed"`
 }
 
 // kernPrograms contains all programs after they have been loaded into the kernel.

@@ -12,9 +12,11 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"proctor/audit"
+	"proctor/bpf"
 	"proctor/testenv"
 )
 
@@ -225,9 +227,9 @@ func actEat([]string) error {
 	return fmt.Errorf("%d MiB, and alive", len(eaten))
 }
 
-func TestOOMVictim(t *testing.T) {
-	h := newHost(t)
-	b := h.box(t, "oom", 0)
+// runOutOfMemory has a process of the box killed for its memory and returns its pid.
+func runOutOfMemory(t *testing.T, h *host, b *box) int {
+	t.Helper()
 	cmd := b.actCommand(t, "eat")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -241,14 +243,40 @@ func TestOOMVictim(t *testing.T) {
 	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("ended with %v", err)
 	}
+	return cmd.Process.Pid
+}
+
+func TestOOMVictim(t *testing.T) {
+	h := newHost(t)
+	b := h.box(t, "oom", 0)
+	pid := runOutOfMemory(t, h, b)
 	events := b.record(t)
 	victim := only(t, events, audit.KindOOM, whichever)
 	exit := only(t, events, audit.KindExit, whichever)
-	if victim.Process.PID != 1 || int(victim.Process.HostID) != cmd.Process.Pid {
+	if victim.Process.PID != 1 || int(victim.Process.HostID) != pid {
 		t.Errorf("victim is %+v", *victim.Process)
 	}
 	if exit.Exit.Signal != "SIGKILL" || exit.Seq < victim.Seq {
 		t.Errorf("exit %d is %+v, victim was %d", exit.Seq, *exit.Exit, victim.Seq)
+	}
+}
+
+// As on a kernel that passes the victim's number alone: it is reported twice, the same.
+func TestOOMVictimByNumber(t *testing.T) {
+	h := newHost(t)
+	l, err := bpf.AttachVictimByNumber(h.Sensor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b := h.box(t, "oom", 0)
+	runOutOfMemory(t, h, b)
+	victims := matching(b.record(t), func(e audit.Event) bool { return e.Kind == audit.KindOOM })
+	if len(victims) != 2 || !cmp.Equal(victims[0].Process, victims[1].Process) {
+		t.Errorf("victims are%s", describe(victims))
+	}
+	if n := h.counters(t)["victim_missing"]; n != 0 {
+		t.Errorf("victim_missing is %d", n)
 	}
 }
 

@@ -174,7 +174,7 @@ func TestHonestThreadsAreNotDoubted(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := h.box(t, "threads", 64<<20)
-	b.act(t, "threads", dir+"/f", dir+"/link", dir+"/missing", "/etc/passwd")
+	b.act(t, "threads", dir+"/link", dir+"/missing", "/etc/passwd")
 	doubts := matching(b.record(t), func(e audit.Event) bool { return e.Doubtful() })
 	if len(doubts) > 0 {
 		t.Errorf("%d in doubt:%s", len(doubts), describe(doubts[:min(5, len(doubts))]))

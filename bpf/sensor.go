@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
@@ -103,12 +105,8 @@ func (s *Sensor) load(events *tracefs) error {
 	if err := spec.Variables[kernVarRunLevel].Set(depth + 1); err != nil {
 		return fmt.Errorf("set level: %w", err)
 	}
-	told, err := exitSaysGroupDead(types)
-	if err != nil {
+	if err := chooseVariants(spec, types); err != nil {
 		return err
-	}
-	if err := spec.Variables[kernVarExitSaysGroupDead].Set(told); err != nil {
-		return fmt.Errorf("set exit variant: %w", err)
 	}
 	if s.counters, err = counterNames(spec.Types); err != nil {
 		return err
@@ -133,23 +131,51 @@ func (s *Sensor) load(events *tracefs) error {
 	return err
 }
 
-// exitSaysGroupDead reports whether the kernel's sched_process_exit has the argument
-// that tells the end of a process from the end of a thread.
-func exitSaysGroupDead(types *btf.Cache) (bool, error) {
+// chooseVariants tells the programs what this kernel's tracepoints pass: sched_process_exit
+// does or does not tell the end of a process from the end of a thread, and mark_victim
+// passes the victim or its number; and whether the network hooks may use a thread's storage.
+func chooseVariants(spec *ebpf.CollectionSpec, types *btf.Cache) error {
+	exit, err := tracepointParams(types, "sched_process_exit")
+	if err != nil {
+		return err
+	}
+	if err := spec.Variables[kernVarExitSaysGroupDead].Set(len(exit) > 1); err != nil {
+		return fmt.Errorf("set exit variant: %w", err)
+	}
+	victim, err := tracepointParams(types, "mark_victim")
+	if err != nil {
+		return err
+	}
+	_, isPointer := victim[0].Type.(*btf.Pointer)
+	if err := spec.Variables[kernVarVictimIsPassed].Set(isPointer); err != nil {
+		return fmt.Errorf("set victim variant: %w", err)
+	}
+	err = features.HaveProgramHelper(ebpf.CGroupSockAddr, asm.FnTaskStorageGet)
+	if err != nil && !errors.Is(err, ebpf.ErrNotSupported) {
+		return fmt.Errorf("helpers of the network hooks: %w", err)
+	}
+	if err := spec.Variables[kernVarHooksHaveStorage].Set(err == nil); err != nil {
+		return fmt.Errorf("set storage variant: %w", err)
+	}
+	return nil
+}
+
+// tracepointParams returns what the kernel's tracepoint of that name passes.
+func tracepointParams(types *btf.Cache, name string) ([]btf.FuncParam, error) {
 	kernel, err := types.Kernel()
 	if err != nil {
-		return false, fmt.Errorf("kernel BTF: %w", err)
+		return nil, fmt.Errorf("kernel BTF: %w", err)
 	}
 	var hook *btf.Typedef
-	if err := kernel.TypeByName("btf_trace_sched_process_exit", &hook); err != nil {
-		return false, fmt.Errorf("kernel BTF: %w", err)
+	if err := kernel.TypeByName("btf_trace_"+name, &hook); err != nil {
+		return nil, fmt.Errorf("kernel BTF: %w", err)
 	}
 	if ptr, ok := hook.Type.(*btf.Pointer); ok {
-		if proto, ok := ptr.Target.(*btf.FuncProto); ok {
-			return len(proto.Params) > 2, nil // the first is the tracer's own
+		if proto, ok := ptr.Target.(*btf.FuncProto); ok && len(proto.Params) > 1 {
+			return proto.Params[1:], nil // the first is the tracer's own
 		}
 	}
-	return false, fmt.Errorf("kernel BTF: %s is no function pointer", hook.Name)
+	return nil, fmt.Errorf("kernel BTF: %s is no function that is passed something", hook.Name)
 }
 
 // Close lets go of this process's handles. The pins stay, and with them all that is

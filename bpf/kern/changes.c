@@ -63,26 +63,21 @@ static __always_inline __u64 argument(const struct arguments *args, __u8 number)
 
 /* Appends a name at data[at] and, where it is relative, the directory it starts from.
  * Returns where the next part begins. */
-static __always_inline __u32 name_at(struct task_struct *task, const struct arguments *args, __u8 *data,
-				     __u32 at, __u8 string, __u8 dirfd, bool text, bool fault,
+static __always_inline __u64 name_at(struct task_struct *task, const struct arguments *args, __u8 *data,
+				     __u64 at, __u8 string, __u8 dirfd, bool text, bool fault,
 				     struct path_part *part, struct path_part *dir)
 {
 	__u64 pointer = argument(args, string);
-	__u32 begin;
+	__u64 begin;
 
-	barrier_var(at);
-	if (at > 2 * PART_CAP)
-		return at;
-	begin = at;
+	begin = at = at_most(at, 2 * PART_CAP);
 	if (pointer) {
 		user_string((void *)pointer, &data[at], PATH_CAP, fault, part);
 		at += part->len;
 		if (text || (part->len && data[begin] == '/'))
 			return at;
 	}
-	barrier_var(at);
-	if (at > 3 * PART_CAP)
-		return at;
+	at = at_most(at, 3 * PART_CAP);
 	directory(task, dirfd ? (__s32)argument(args, dirfd) : AT_FDCWD, &data[at], dir);
 	return at + dir->len;
 }
@@ -90,7 +85,8 @@ static __always_inline __u32 name_at(struct task_struct *task, const struct argu
 SEC("tracepoint/syscalls/sys_exit_renameat2")
 int exit_change(struct syscall_trace_exit *ctx)
 {
-	__u32 zero = 0, nr = ctx->nr, at = 0;
+	__u32 zero = 0, nr = ctx->nr;
+	__u64 at = 0;
 	long result = ctx->ret;
 	struct change_record *record;
 	struct change_event *event;
@@ -148,9 +144,7 @@ int exit_change(struct syscall_trace_exit *ctx)
 	if (shape->to)
 		at = name_at(task, &args, record->data, at, shape->to, shape->to_dir,
 			     shape->to_is_text, fault, &event->to, &event->to_dir);
-	barrier_var(at);
-	if (at > 4 * PART_CAP)
-		at = 4 * PART_CAP;
+	at = at_most(at, 4 * PART_CAP);
 	__builtin_memset(&record->data[at], 0, 8);
 	describe(&event->head.who, task);
 	send_act(id, run, &event->head, sizeof(*event) + at, EVENT_CHANGE, at + event->act);

@@ -10,6 +10,10 @@
 #include "fold.h"
 #include "net.h"
 
+/* Whether the kernel lets a hook of sockets use the thread's storage, as it does since 6.12
+ * or so. Set by the loader; where it does not, their acts are not folded. */
+const volatile bool hooks_have_storage = true;
+
 enum answer {
 	REFUSE = 0, /* EPERM to the caller, or the packet dropped */
 	ALLOW = 1,
@@ -57,7 +61,7 @@ static __always_inline int judge(struct bpf_sock_addr *ctx, struct net_event *ev
 	event->allowed = loopback;
 	event->rule = loopback ? RULE_LOOPBACK : RULE_NO_GRANT;
 	describe(&event->head.who, bpf_get_current_task_btf());
-	send_act(id, run, &event->head, sizeof(*event), kind, event->port);
+	send_folding(id, run, &event->head, sizeof(*event), kind, event->port, hooks_have_storage);
 	return loopback ? ALLOW : REFUSE;
 }
 

@@ -15,7 +15,7 @@ struct {
 } open_records SEC(".maps");
 
 /* Repeats are told by whole words: what is behind the last byte must not differ. */
-static __always_inline void pad(__u8 *data, __u32 at)
+static __always_inline void pad(__u8 *data, __u64 at)
 {
 	__u64 zero = 0;
 
@@ -34,9 +34,9 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 	struct file *file = NULL;
 	struct open_event *event;
 	struct slot slot = {};
-	bool shared = false;
-	__u64 mix, seq;
-	__u32 len;
+	struct given *given = NULL;
+	bool shared;
+	__u64 mark, seq, len;
 
 	if (!record) {
 		lose(run, EVENT_OPEN);
@@ -56,10 +56,11 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 		event->flags = READ(struct file, file, f_flags) | (flags & FORGOTTEN);
 		identify(file, &event->file);
 		file_path(file, record->data, &event->path);
-		mix = event->file.inode;
+		mark = event->file.inode;
 		shared = shares_table(task, &slot);
 		slot.fd = result;
-		if (shared && doubtful(task, &slot, file, mix, name, record->data, event->path.len)) {
+		given = shared ? read_given(name) : NULL;
+		if (given && doubtful(task, &slot, file, mark, given, record->data, event->path.len)) {
 			event->path.marks |= PATH_RACED;
 			__sync_fetch_and_add(&run->raced, 1);
 		}
@@ -67,22 +68,19 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 		__builtin_memset(&event->file, 0, sizeof(event->file));
 		event->flags = flags;
 		user_string(name, record->data, PATH_CAP, result == -EFAULT, &event->path);
-		mix = event->path.len;
+		mark = event->path.len;
 	}
-	len = event->path.len;
-	if (len > PART_CAP)
-		len = PART_CAP;
+	len = at_most(event->path.len, PART_CAP);
 	if (!file && record->data[0] != '/') {
 		directory(task, dirfd, &record->data[len], &event->dir);
 		len += event->dir.len;
 	}
-	if (len > 2 * PART_CAP)
-		len = 2 * PART_CAP;
+	len = at_most(len, 2 * PART_CAP);
 	pad(record->data, len);
 	describe(&event->head.who, task);
-	seq = send_act(id, run, &event->head, sizeof(*event) + len, EVENT_OPEN, mix);
-	if (shared)
-		remember(task, &slot, file, mix, seq);
+	seq = send_act(id, run, &event->head, sizeof(*event) + len, EVENT_OPEN, mark);
+	if (given)
+		remember(task, &slot, file, mark, given, seq);
 }
 
 /* A program on the exit of one of the calls that open a file. dirfd, name, flags and marks

@@ -22,6 +22,7 @@ enum fold_limits {
 #define FOLD_EVERY 1000000000ULL /* ns: how long a count may be held back from a live reader */
 
 struct fold {
+	__u64 mark; /* of the act, given by its program: another one's act is another */
 	struct repeat repeat; /* count 0: the act was sent and not repeated since */
 	union {
 		struct event event; /* size 0: nothing is remembered */
@@ -31,6 +32,7 @@ struct fold {
 
 struct folds {
 	__u64 last; /* ns on the boot clock: when the thread's last act was recorded */
+	__u64 next; /* slot to be used for the next act that is new */
 	struct fold slots[FOLD_SLOTS];
 };
 
@@ -43,11 +45,11 @@ struct {
 	__type(value, struct folds);
 } folds SEC(".maps");
 
-static __always_inline bool same(const struct fold *fold, const __u64 *words, __u64 size)
+static __always_inline bool same(const struct fold *fold, const __u64 *words, __u64 size, __u64 mark)
 {
 	__u32 i;
 
-	if (fold->event.size != size)
+	if (fold->mark != mark || fold->event.size != size)
 		return false;
 	for (i = FOLD_SKIP; i < FOLD_WORDS; i++) {
 		if (i * 8 >= size)
@@ -70,14 +72,15 @@ static __always_inline void flush(__u64 id, struct run *run, struct fold *fold)
 		kind = EVENT_NONE;
 	if (size > FOLD_CAP)
 		size = FOLD_CAP;
-	emit(id, run, &fold->event, fold, sizeof(fold->repeat) + size, kind);
+	emit(id, run, &fold->event, &fold->repeat, sizeof(fold->repeat) + size, kind);
 	fold->repeat.count = 0;
 }
 
-/* Like send, for an act of the current task. mix spreads acts over the slots. Up to the
- * next multiple of 8, the bytes behind the record are there and zero. */
-static __always_inline __u64 send_act(__u64 id, struct run *run, struct event *event, __u64 size,
-				      enum event_kind kind, __u64 mix)
+/* Like send, for an act of the current task. mark is a number that the act's record decides;
+ * it spares comparing most that differ. Up to the next multiple of 8, the bytes behind the
+ * record are there and zero. */
+static __always_inline __u64 send_folding(__u64 id, struct run *run, struct event *event, __u64 size,
+					  enum event_kind kind, __u64 mark, bool folding)
 {
 	const __u64 *words = (const __u64 *)event;
 	struct folds *all;
@@ -85,7 +88,7 @@ static __always_inline __u64 send_act(__u64 id, struct run *run, struct event *e
 	__u64 seq;
 	__u32 i;
 
-	if (size > FOLD_CAP)
+	if (size > FOLD_CAP || !folding)
 		return send(id, run, event, size, kind);
 	all = bpf_task_storage_get(&folds, bpf_get_current_task_btf(), NULL,
 				   BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -97,8 +100,10 @@ static __always_inline __u64 send_act(__u64 id, struct run *run, struct event *e
 	event->size = size;
 	event->time = bpf_ktime_get_boot_ns();
 	all->last = event->time;
-	fold = &all->slots[(mix ^ mix >> 7) % FOLD_SLOTS];
-	if (same(fold, words, size)) {
+	for (i = 0; i < FOLD_SLOTS; i++) {
+		fold = &all->slots[i];
+		if (!same(fold, words, size, mark))
+			continue;
 		if (!fold->repeat.count)
 			fold->repeat.first = event->time;
 		fold->repeat.count++;
@@ -108,6 +113,8 @@ static __always_inline __u64 send_act(__u64 id, struct run *run, struct event *e
 			flush(id, run, fold);
 		return fold->repeat.of;
 	}
+	fold = &all->slots[all->next % FOLD_SLOTS];
+	all->next++;
 	flush(id, run, fold);
 	fold->event.size = 0;
 	seq = emit(id, run, event, event, size, kind);
@@ -119,7 +126,14 @@ static __always_inline __u64 send_act(__u64 id, struct run *run, struct event *e
 		fold->words[i] = words[i];
 	}
 	fold->repeat.of = seq;
+	fold->mark = mark;
 	return seq;
+}
+
+static __always_inline __u64 send_act(__u64 id, struct run *run, struct event *event, __u64 size,
+				      enum event_kind kind, __u64 mark)
+{
+	return send_folding(id, run, event, size, kind, mark, true);
 }
 
 /* Sends what the current thread's storage holds back. */

@@ -20,9 +20,35 @@ struct upid {
 	void *ns;
 };
 
+struct hlist_node {
+	struct hlist_node *next;
+};
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
 struct pid {
 	unsigned int level;
+	struct hlist_head tasks[4]; /* by enum pid_type */
 	struct upid numbers[];
+};
+
+struct xarray {
+	void *xa_head;
+};
+
+struct xa_node {
+	unsigned char shift;
+	void *slots[64];
+};
+
+struct idr {
+	struct xarray idr_rt;
+};
+
+struct pid_namespace {
+	struct idr idr;
 };
 
 struct kernfs_node {
@@ -238,6 +264,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
+	struct hlist_node pid_links[4]; /* by enum pid_type */
 	char comm[16];
 	struct fs_struct *fs;
 	struct files_struct *files;
@@ -304,8 +331,9 @@ struct pt_regs {
 #error "no register names for this architecture"
 #endif
 
-/* The compiler shall neither forget a bound that it has proved, nor move the check. */
-static __always_inline __u32 at_most(__u32 n, __u32 cap)
+/* The compiler shall neither forget a bound that it has proved, nor move the check. 64 bits
+ * wide: of half a register, Linux 6.1 forgets the bound when it is copied. */
+static __always_inline __u64 at_most(__u64 n, __u64 cap)
 {
 	barrier_var(n);
 	if (n > cap)
@@ -335,6 +363,7 @@ extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 	})
 
 enum {
+	PIDTYPE_PID = 0,
 	PIDTYPE_TGID = 1,
 	SIGNAL_GROUP_EXIT = 0x4,
 	SIGSYS = 31,

@@ -14,9 +14,13 @@ enum walk_limits {
 	WALK_STEPS = 4096, /* components and mounts: more than PATH_CAP can hold */
 };
 
-/* Filled from the end of bytes towards the front: the leaf comes first. */
+/* Filled from the end of bytes towards the front: the leaf comes first. at is here, and not
+ * in struct walk, because the verifier of Linux 6.1 checks bpf_loop's callback for its first
+ * turn alone: what stands on the stack has a known value then, and branches that only later
+ * turns take are removed. What a map holds is never known. */
 struct path_buffer {
 	__u8 bytes[PATH_CAP + NAME_CAP];
+	__u32 at; /* start of what is written */
 };
 
 /* The walk's buffer, one for each CPU: the tracing programs that use it run with
@@ -33,7 +37,6 @@ struct walk {
 	struct vfsmount *mnt;
 	struct dentry *root;
 	struct vfsmount *root_mnt;
-	__u32 at; /* start of what is written */
 	__u32 marks;
 	bool done;
 };
@@ -45,8 +48,7 @@ static long walk_step(__u32 step, struct walk *w)
 	struct vfsmount *mnt = w->mnt;
 	struct dentry *dentry = w->dentry;
 	struct dentry *parent;
-	__u32 at = w->at;
-	__u32 len;
+	__u32 at, len;
 
 	if (!buffer)
 		return 1;
@@ -73,6 +75,7 @@ static long walk_step(__u32 step, struct walk *w)
 		return 1;
 	}
 	len = READ(struct dentry, dentry, d_name.len) & (NAME_CAP - 1);
+	at = buffer->at;
 	if (at > PATH_CAP || len + 1 > at) {
 		w->marks |= PATH_TRUNCATED;
 		w->done = true;
@@ -83,7 +86,7 @@ static long walk_step(__u32 step, struct walk *w)
 	buffer->bytes[at] = '/';
 	if (bpf_probe_read_kernel(&buffer->bytes[at + 1], len, READ(struct dentry, dentry, d_name.name)))
 		count(COUNTER_PATH_FAULT);
-	w->at = at;
+	buffer->at = at;
 	w->dentry = parent;
 	return 0;
 }
@@ -127,14 +130,14 @@ struct place {
 __noinline int place_path(struct place *place, struct part *part, struct path_part *info)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct walk w = { .at = PATH_CAP };
+	struct walk w = {};
 	struct dentry *dentry, *parent;
 	struct vfsmount *mnt;
 	struct fs_struct *fs = READ(struct task_struct, task, fs);
 	struct path_buffer *buffer;
 	__u32 zero = 0;
+	__u32 at, len;
 	__u8 *out;
-	__u32 len;
 
 	if (!place || !part || !info)
 		return 0;
@@ -157,6 +160,7 @@ __noinline int place_path(struct place *place, struct part *part, struct path_pa
 		info->len = 0;
 		return 0;
 	}
+	buffer->at = PATH_CAP;
 	w.root = READ(struct fs_struct, fs, root.dentry);
 	w.root_mnt = READ(struct fs_struct, fs, root.mnt);
 	bpf_loop(WALK_STEPS, walk_step, &w, 0);
@@ -165,15 +169,14 @@ __noinline int place_path(struct place *place, struct part *part, struct path_pa
 		w.marks |= PATH_TRUNCATED;
 	}
 	info->marks |= w.marks;
-	if (w.at >= PATH_CAP) {
+	at = buffer->at;
+	if (at >= PATH_CAP) {
 		out[0] = '/';
 		info->len = 1;
 		return 0;
 	}
-	len = PATH_CAP - w.at;
-	if (len > PATH_CAP)
-		len = PATH_CAP;
-	if (bpf_probe_read_kernel(out, len, &buffer->bytes[w.at & (PATH_CAP - 1)]))
+	len = PATH_CAP - at;
+	if (bpf_probe_read_kernel(out, len, &buffer->bytes[at]))
 		count(COUNTER_PATH_FAULT);
 	info->len = len;
 	return 0;

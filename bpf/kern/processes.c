@@ -11,6 +11,10 @@
  * Set by the loader from BTF; where it is false, the group's counter is looked at. */
 const volatile bool exit_says_group_dead = true;
 
+/* Whether its mark_victim passes the victim. Set likewise; where it is false, the victim is
+ * found by the number that is passed instead. */
+const volatile bool victim_is_passed = true;
+
 /* The exec record under construction, one for each CPU: too large for the stack, and for
  * a per-CPU map. Written and read by executed only, which runs with preemption off. The
  * loader sets the size to the number of possible CPUs. */
@@ -44,14 +48,14 @@ struct user_copy {
 	unsigned long from;
 	__u32 cpu; /* whose record it goes to */
 	__u32 at; /* offset there */
-	__u32 left;
+	__u64 left; /* a whole register: of a half, Linux 6.1 forgets what bounds it when it is copied */
 };
 
 static long copy_chunk(__u32 step, struct user_copy *copy)
 {
 	struct exec_record *record = bpf_map_lookup_elem(&exec_records, &copy->cpu);
 	__u32 at = copy->at;
-	__u32 n = copy->left;
+	__u64 n = copy->left;
 
 	if (n > COPY_CHUNK)
 		n = COPY_CHUNK;
@@ -117,8 +121,7 @@ int executed(__u64 *ctx)
 	struct fs_struct *fs;
 	struct file *file;
 	struct run *run;
-	__u32 size, at;
-	__u64 id;
+	__u64 at, id;
 	long n;
 
 	run = current_run(&id);
@@ -145,19 +148,11 @@ int executed(__u64 *ctx)
 	else
 		count(COUNTER_EXE_MISSING);
 	at = event->file.len;
-	barrier_var(at);
-	if (at > PART_CAP) {
-		lose(run, EVENT_EXEC);
-		return 0;
-	}
+	at = at_most(at, PART_CAP);
 	fs = READ(struct task_struct, task, fs);
 	path_of(&fs->pwd, &record->data[at], &event->cwd);
 	at += event->cwd.len;
-	barrier_var(at);
-	if (at > 2 * PART_CAP) {
-		lose(run, EVENT_EXEC);
-		return 0;
-	}
+	at = at_most(at, 2 * PART_CAP);
 	/* The kernel's own copies of both names: they differ when an interpreter runs a script. */
 	name = READ(struct linux_binprm, bprm, filename);
 	if (name != READ(struct linux_binprm, bprm, interp)) {
@@ -173,10 +168,8 @@ int executed(__u64 *ctx)
 	event->env_len = copy_user(READ(struct mm_struct, mm, env_start), READ(struct mm_struct, mm, env_end),
 				   ENV_CAP, cpu, at, &event->env_size);
 	at += event->env_len;
-	size = sizeof(*event) + at;
-	if (size > sizeof(*record))
-		size = sizeof(*record);
-	send(id, run, &event->head, size, EVENT_EXEC);
+	at = at_most(at, sizeof(record->data));
+	send(id, run, &event->head, sizeof(*event) + at, EVENT_EXEC);
 	return 0;
 }
 
@@ -190,8 +183,7 @@ static __always_inline int exec_failed(struct syscall_trace_exit *ctx, bool at_d
 	struct task_struct *task;
 	struct pt_regs *regs;
 	struct run *run;
-	__u32 at;
-	__u64 id;
+	__u64 at, id;
 
 	if (result >= 0)
 		return 0;
@@ -213,20 +205,12 @@ static __always_inline int exec_failed(struct syscall_trace_exit *ctx, bool at_d
 	user_string(at_directory ? (void *)ARG2(regs) : (void *)ARG1(regs), record->data, PATH_CAP,
 		    result == -EFAULT, &event->file);
 	at = event->file.len;
-	barrier_var(at);
-	if (at > PART_CAP) {
-		lose(run, EVENT_EXEC);
-		return 0;
-	}
+	at = at_most(at, PART_CAP);
 	if (record->data[0] != '/') {
 		directory(task, at_directory ? (__s32)ARG1(regs) : AT_FDCWD, &record->data[at], &event->cwd);
 		at += event->cwd.len;
 	}
-	barrier_var(at);
-	if (at > 2 * PART_CAP) {
-		lose(run, EVENT_EXEC);
-		return 0;
-	}
+	at = at_most(at, 2 * PART_CAP);
 	__builtin_memset(&record->data[at], 0, 8);
 	send_act(id, run, &event->head, sizeof(*event) + at, EVENT_EXEC, at);
 	return 0;
@@ -342,18 +326,52 @@ int exited(__u64 *ctx)
 	return 0;
 }
 
+/* The task with a number of the first PID namespace, found in the tree where the kernel keeps
+ * these: Linux 6.1 has no helper that does it. The current task is no substitute: where the
+ * host's own memory is short, it can be of another run than the victim. */
+static __always_inline struct task_struct *task_numbered(__u32 nr)
+{
+	enum { LEVELS = 6, SLOTS = 64, MARK = 3, NODE = 2 };
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct pid *pid = READ(struct task_struct, current, thread_pid);
+	struct pid_namespace *first = NULL;
+	struct hlist_node *link;
+	void *entry;
+
+	bpf_probe_read_kernel(&first, sizeof(first), &pid->numbers[0].ns);
+	entry = READ(struct pid_namespace, first, idr.idr_rt.xa_head);
+	for (int i = 0; i < LEVELS && ((__u64)entry & MARK) == NODE; i++) {
+		struct xa_node *node = entry - NODE;
+		__u32 slot = nr >> READ(struct xa_node, node, shift);
+
+		bpf_probe_read_kernel(&entry, sizeof(entry), &node->slots[slot % SLOTS]);
+	}
+	link = READ(struct pid, entry, tasks[PIDTYPE_PID].first);
+	if (!link)
+		return NULL;
+	return (void *)link - bpf_core_field_offset(struct task_struct, pid_links[PIDTYPE_PID]);
+}
+
 /* The victim need not be the current task, and is found by its own cgroup. */
 SEC("tp_btf/mark_victim")
 int victim_marked(__u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
-	struct css_set *set = READ(struct task_struct, task, cgroups);
-	struct cgroup *cgroup = READ(struct css_set, set, dfl_cgrp);
-	struct cgroup *ancestor = NULL;
+	struct cgroup *cgroup, *ancestor = NULL;
 	struct event event = {};
+	struct css_set *set;
 	struct run *run;
 	__u64 id;
 
+	if (!victim_is_passed) {
+		task = task_numbered(ctx[0]);
+		if (!task) {
+			count(COUNTER_VICTIM_MISSING);
+			return 0;
+		}
+	}
+	set = READ(struct task_struct, task, cgroups);
+	cgroup = READ(struct css_set, set, dfl_cgrp);
 	if (READ(struct cgroup, cgroup, level) < (int)run_level)
 		return 0;
 	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[run_level]);

@@ -7,8 +7,8 @@
  *  - when a dup2 or dup3 put something at its number since the thread's last act, or is
  *    found, when it returns, to have put there what an open has been recorded with;
  *  - when the file there is not just the open's own (another descriptor refers to it), or
- *    was recorded a moment ago as what another thread's open put at that number, and the
- *    name that the caller gave does not vouch for it.
+ *    was recorded a moment ago as what another thread's open by another name put at that
+ *    number, and the name that the caller gave does not vouch for it.
  *
  * What is left is an exchange by close and open that at the same time rewrites the name.
  */
@@ -37,6 +37,7 @@ struct slot_use {
 	__u64 file; /* what the open was recorded with, as are the next two */
 	__u64 inode;
 	__u64 seq;
+	__u64 name; /* hash of the caller's */
 	__u32 opener; /* host's thread id */
 	__u32 swapper;
 };
@@ -69,11 +70,49 @@ static __always_inline bool one_reference(struct file *file)
 	return BPF_CORE_READ((struct file___count *)file, f_count.counter) == 1;
 }
 
-/* Whether the path that was found ends in the whole of what the caller gave. */
-static __always_inline bool vouches(const void *name, const __u8 *path, __u32 len)
+/* What the caller gave as a name, now. */
+struct given {
+	union {
+		__u8 bytes[VOUCH_CAP];
+		__u64 words[VOUCH_CAP / 8];
+	};
+	long size; /* with its NUL; less than 1: could not be read */
+	__u64 hash; /* tells names apart that nobody chose to be taken for each other */
+};
+
+/* One for each CPU: too large for the stack. Written and read by the open programs, which
+ * run with preemption off. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct given);
+} givens SEC(".maps");
+
+static __always_inline struct given *read_given(const void *name)
 {
-	__u8 given[VOUCH_CAP] = {};
-	long n = bpf_probe_read_user_str(given, sizeof(given), name);
+	__u32 zero = 0, i;
+	struct given *given = bpf_map_lookup_elem(&givens, &zero);
+
+	if (!given) {
+		count(COUNTER_SCRATCH_MISSING);
+		return NULL;
+	}
+	__builtin_memset(given, 0, sizeof(*given));
+	given->size = bpf_probe_read_user_str(given->bytes, sizeof(given->bytes), name);
+	given->hash = 0xcbf29ce484222325; /* FNV-1a, of words */
+	for (i = 0; i < VOUCH_CAP / 8; i++) {
+		if ((long)i * 8 >= given->size)
+			break;
+		given->hash = (given->hash ^ given->words[i]) * 0x100000001b3;
+	}
+	return given;
+}
+
+/* Whether the path that was found ends in the whole of what the caller gave. */
+static __always_inline bool vouches(const struct given *given, const __u8 *path, __u32 len)
+{
+	long n = given->size;
 	__u32 i, from;
 
 	if (n < 2 || n >= VOUCH_CAP || n - 1 > len)
@@ -82,7 +121,7 @@ static __always_inline bool vouches(const void *name, const __u8 *path, __u32 le
 	for (i = 0; i < VOUCH_CAP; i++) {
 		if (i >= n - 1)
 			return true;
-		if (path[(from + i) & (PATH_CAP - 1)] != given[i])
+		if (path[(from + i) & (PATH_CAP - 1)] != given->bytes[i])
 			return false;
 	}
 	return false;
@@ -91,7 +130,7 @@ static __always_inline bool vouches(const void *name, const __u8 *path, __u32 le
 /* Whether another thread may have put the file where the current one's open left its own.
  * Called before the open is recorded. */
 static __always_inline bool doubtful(struct task_struct *task, struct slot *slot, struct file *file,
-				     __u64 inode, const void *name, const __u8 *path, __u32 len)
+				     __u64 inode, const struct given *given, const __u8 *path, __u32 len)
 {
 	struct folds *acts = bpf_task_storage_get(&folds, task, NULL, 0);
 	struct slot_use *use = bpf_map_lookup_elem(&slots, slot);
@@ -102,14 +141,15 @@ static __always_inline bool doubtful(struct task_struct *task, struct slot *slot
 	if (use && use->swapper != me && use->swapped > since)
 		return true;
 	if (one_reference(file) && !(use && use->opener != me && use->opened > since &&
-				     use->file == (__u64)file && use->inode == inode))
+				     use->file == (__u64)file && use->inode == inode &&
+				     use->name != given->hash))
 		return false;
-	return !vouches(name, path, len);
+	return !vouches(given, path, len);
 }
 
 /* Remembers what an open was recorded with. */
 static __always_inline void remember(struct task_struct *task, struct slot *slot, struct file *file,
-				     __u64 inode, __u64 seq)
+				     __u64 inode, const struct given *given, __u64 seq)
 {
 	struct slot_use *use = bpf_map_lookup_elem(&slots, slot);
 	struct slot_use fresh = {};
@@ -118,6 +158,7 @@ static __always_inline void remember(struct task_struct *task, struct slot *slot
 		use = &fresh;
 	use->file = (__u64)file;
 	use->inode = inode;
+	use->name = given->hash;
 	use->seq = seq;
 	use->opener = READ(struct task_struct, task, pid);
 	use->opened = bpf_ktime_get_boot_ns();

@@ -34,6 +34,7 @@ enum counter {
 	COUNTER_ARGV_FAULT, /* part of a command line could not be read */
 	COUNTER_EXE_MISSING, /* exec without an executable file */
 	COUNTER_EXITED_FULL, /* an exit could not be told from a repeated one */
+	COUNTER_VICTIM_MISSING, /* an OOM victim's number led to no task */
 	COUNTER_OWNER_MISSING, /* socket storage could not be made, or held nothing */
 	COUNTER_NO_POLICY_SOCKET, /* socket() below the parent, outside any run: refused */
 	COUNTER_NO_POLICY_CONNECT, /* connect or send, likewise */

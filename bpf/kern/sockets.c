@@ -22,7 +22,7 @@ enum {
 };
 
 /* The name of a UNIX socket; addr is the kernel's sockaddr_un, len its length. */
-static __always_inline void unix_name(struct net_record *record, const void *addr, __u32 len)
+static __always_inline void unix_name(struct net_record *record, const void *addr, __u64 len)
 {
 	len = at_most(len > SUN_PATH ? len - SUN_PATH : 0, SUN_CAP);
 	if (bpf_probe_read_kernel(record->data, len, addr + SUN_PATH))
@@ -59,7 +59,7 @@ static __always_inline void local_address(struct net_record *record, struct sock
 }
 
 /* What the caller of a bind that failed asked for. */
-static __always_inline void asked_address(struct net_record *record, const void *addr, __u32 len)
+static __always_inline void asked_address(struct net_record *record, const void *addr, __u64 len)
 {
 	struct {
 		__u16 family;
@@ -89,7 +89,8 @@ static __always_inline void asked_address(struct net_record *record, const void 
 
 static __always_inline int bound(struct syscall_trace_exit *ctx, enum event_kind kind)
 {
-	__u32 zero = 0, len;
+	__u32 zero = 0;
+	__u64 len;
 	long result = ctx->ret;
 	struct net_record *record;
 	struct net_event *event;
@@ -123,7 +124,7 @@ static __always_inline int bound(struct syscall_trace_exit *ctx, enum event_kind
 	if (sk)
 		event->protocol = READ(struct sock, sk, sk_protocol);
 	if (kind == EVENT_BIND && result)
-		asked_address(record, (void *)ARG2(regs), ARG3(regs));
+		asked_address(record, (void *)ARG2(regs), (__u32)ARG3(regs));
 	else if (sk)
 		local_address(record, sk);
 	/* Route netlink, or no socket at all. */

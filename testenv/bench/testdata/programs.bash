@@ -61,10 +61,13 @@ cat >loop.c <<'EOF'
  * so that nothing is a repeat. */
 int main(int argc, char **argv)
 {
-	int vary = argc > 1 ? O_NONBLOCK : 0;
+	int vary = argc > 1 ? -1 : 0;
 
-	for (int i = 0; i < 40000; i++)
-		close(open("/etc/passwd", O_RDONLY | (i % 2 ? vary : 0)));
+	for (int i = 0; i < 40000; i++) {
+		int flags = (i & 1 ? O_NONBLOCK : 0) | (i & 2 ? O_DSYNC : 0) | (i & 4 ? O_ASYNC : 0);
+
+		close(open("/etc/passwd", O_RDONLY | (flags & vary)));
+	}
 	return 0;
 }
 EOF
