@@ -98,6 +98,9 @@ func (f *fake) Active() []string {
 func (f *fake) Records() *audit.Store { return f.store }
 func (f *fake) Feed() *audit.Feed     { return &f.feed }
 func (f *fake) Since() time.Time      { return f.since }
+func (f *fake) Counters() (map[string]uint64, error) {
+	return map[string]uint64{"events": 7}, nil
+}
 func (f *fake) Images() []supervisor.Image {
 	return []supervisor.Image{{Name: "shell", Digest: "sha256:11", Interpreters: map[string][]string{"sh": {"/bin/sh"}, "bash": {"/bin/bash"}}}}
 }
@@ -646,7 +649,7 @@ func TestStatusAndImages(t *testing.T) {
 	must(t, err)
 	want := &Status{Version: "v0", PID: os.Getpid(), Since: f.since, Active: []string{}, Images: []string{"shell"}, Containerd: "serving"}
 	if os.Geteuid() == 0 {
-		want.Active = []string{myRun}
+		want.Active, want.Counters = []string{myRun}, map[string]uint64{"events": 7}
 	}
 	if diff := cmp.Diff(want, st); diff != "" {
 		t.Error(diff)

@@ -336,6 +336,10 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request, c audit.Caller) 
 	}
 	if c.UID == 0 {
 		st.Active = s.Supervisor.Active()
+		var err error
+		if st.Counters, err = s.Supervisor.Counters(); err != nil {
+			return err
+		}
 	}
 	for _, img := range s.Supervisor.Images() {
 		st.Images = append(st.Images, img.Name)

@@ -31,6 +31,7 @@ type Supervisor interface {
 	Feed() *audit.Feed
 	Images() []supervisor.Image
 	Since() time.Time
+	Counters() (map[string]uint64, error)
 }
 
 // ServerOptions of NewServer. Every field is required.

@@ -59,6 +59,8 @@ type Status struct {
 	Active     []string  `json:"active"`
 	Images     []string  `json:"images"`
 	Containerd string    `json:"containerd"`
+	// Counters are of all runs since the supervisor began, for root.
+	Counters map[string]uint64 `json:"counters,omitempty"`
 }
 
 // ImageInfo is one image that runs may use.

@@ -68,6 +68,7 @@ func (s *Supervisor) Run(ctx context.Context, req *Request, obs Observer) (*audi
 	}
 	obs.Admitted(id)
 	v := r.do(ctx, obs)
+	s.ended.add(v)
 	if err := r.record.WriteVerdict(v); err != nil {
 		// The caller must not be told of a success that the record does not hold.
 		v.Status, v.ExitCode = audit.StatusError, CodeNotRun

@@ -65,6 +65,8 @@ type Supervisor struct {
 	log           *slog.Logger
 	since         time.Time
 
+	ended         totals
+
 	mu       sync.Mutex
 	lock     *images.Lock
 	stopping bool
@@ -255,6 +257,18 @@ func (s *Supervisor) Records() *audit.Store { return s.store }
 
 // Feed is what all runs do, live.
 func (s *Supervisor) Feed() *audit.Feed { return &s.feed }
+
+// Counters returns how much was recorded and refused since this supervisor began, by names
+// that fit metrics: the sums over all runs that ended, and what the kernel's programs could
+// not do.
+func (s *Supervisor) Counters() (map[string]uint64, error) {
+	all, err := s.sensor.Counters()
+	if err != nil {
+		return nil, err
+	}
+	s.ended.addTo(all)
+	return all, nil
+}
 
 // Active lists the runs that are going on, oldest first.
 func (s *Supervisor) Active() []string {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -34,6 +36,12 @@ var statusCommand = &cli.Command{
 		fmt.Fprintf(w, "runs\t%d\n", len(st.Active))
 		for _, r := range st.Active {
 			fmt.Fprintf(w, "\t%s\n", r)
+		}
+		// What is there to see, not what never happened.
+		for _, name := range slices.Sorted(maps.Keys(st.Counters)) {
+			if n := st.Counters[name]; n > 0 {
+				fmt.Fprintf(w, "%s\t%d\n", name, n)
+			}
 		}
 		return w.Flush()
 	},
