@@ -65,7 +65,7 @@ type Supervisor struct {
 	log           *slog.Logger
 	since         time.Time
 
-	ended         totals
+	ended totals
 
 	mu       sync.Mutex
 	lock     *images.Lock
