@@ -84,6 +84,11 @@ test-ordinary: build images bin/tools/gotestsum | deps-test ## run CPython's own
 	@$(STEP) "building the image with other languages" bin/proctor images build --dir build/ordinary --recipes testenv/ordinary/images ordinary
 	@GO=$(GO) scripts/gotest ordinary
 
+.PHONY: test-oracle
+test-oracle: build bin/tools/gotestsum | deps-test root ## hold what is recorded of everyday programs against what strace sees (root, long)
+	@$(STEP) "building the image with the oracle's programs" bin/proctor images build --dir build/oracle --recipes testenv/oracle/images oracle
+	@GO=$(GO) scripts/gotest oracle
+
 .PHONY: bench
 bench: build images | deps-test ## measure what a run costs, as ratios against containerd alone (root)
 	@GO=$(GO) scripts/gotest bench

@@ -71,7 +71,7 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 		mark = event->path.len;
 	}
 	len = at_most(event->path.len, PART_CAP);
-	if (!file && record->data[0] != '/') {
+	if (!file && (!len || record->data[0] != '/')) {
 		directory(task, dirfd, &record->data[len], &event->dir);
 		len += event->dir.len;
 	}

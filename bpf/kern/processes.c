@@ -206,7 +206,7 @@ static __always_inline int exec_failed(struct syscall_trace_exit *ctx, bool at_d
 		    result == -EFAULT, &event->file);
 	at = event->file.len;
 	at = at_most(at, PART_CAP);
-	if (record->data[0] != '/') {
+	if (!at || record->data[0] != '/') {
 		directory(task, at_directory ? (__s32)ARG1(regs) : AT_FDCWD, &record->data[at], &event->cwd);
 		at += event->cwd.len;
 	}

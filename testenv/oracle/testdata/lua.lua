@@ -1,0 +1,20 @@
+-- Lua: files, pipes and modules that are looked for in many places.
+for _, mode in ipairs { "w", "a", "r", "r+", "w+", "a+" } do assert(io.open("f", mode)):close() end
+assert(not io.open("none") and not io.open("/etc/passwd", "w") and io.open("/usr"))
+local out = assert(io.open("lines", "w"))
+for line in io.lines("/etc/passwd") do out:write(line:upper(), "\n") end
+out:close()
+local sorted = io.popen("sort -r lines")
+assert(#sorted:read("a") > 100 and sorted:close())
+local sink = io.popen("cat >sunk", "w")
+sink:write("x")
+sink:close()
+assert(os.execute("test -s sunk && exit 0") and not os.execute("/none 2>/dev/null"))
+assert(os.rename("lines", "renamed") and os.remove("renamed") and not os.remove("renamed"))
+local temporary = io.tmpfile()
+temporary:write("x")
+local name = os.tmpname()
+os.remove(name)
+io.open("module.lua", "w"):write("return 42"):close()
+assert(require("module") == 42 and not pcall(require, "no.such.module") and dofile("module.lua") == 42 and not loadfile("none"))
+print("ok")
