@@ -70,8 +70,9 @@ static __always_inline int judge4(struct bpf_sock_addr *ctx, enum event_kind kin
 	struct net_event event = {};
 	__be32 address = ctx->user_ip4;
 
-	/* An IPv6 socket gets here with a mapped address that the kernel has unwrapped. */
-	event.mapped = ctx->family == AF_INET6;
+	/* A datagram of an IPv6 socket gets here with a mapped address that the kernel has
+	 * unwrapped; a connect with one that was written plainly. */
+	event.mapped = kind == EVENT_SEND && ctx->family == AF_INET6;
 	destination4(&event, address);
 	return judge(ctx, &event, loopback4(address), kind);
 }
