@@ -49,7 +49,7 @@ func expectNetwork(w *world, by actor, s strace.Step) ([]audit.Event, error) {
 		}
 		plain := to.address.Unmap()
 		e.Net = &audit.Network{
-			Protocol: protocol, Address: plain, Port: to.port, Mapped: mapped(version, to.address),
+			Protocol: protocol, Address: plain, Port: to.port, Mapped: mapped(e.Kind, version, to.address),
 			Decision: audit.Allowed, Rule: "loopback",
 		}
 		if c.Errno == "EPERM" || try.last && !plain.IsLoopback() {

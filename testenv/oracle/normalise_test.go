@@ -141,10 +141,10 @@ func (c cutShort) take(e audit.Event, surplus int) int {
 	return taken
 }
 
-// mapped: what an IPv6 socket does to an IPv4 address comes to the sensor in one form,
+// mapped: a datagram of an IPv6 socket to an IPv4 address comes to the sensor in one form,
 // whether the caller wrote the address plainly or as ::ffff:a.b.c.d.
-func mapped(version int, to netip.Addr) bool {
-	return to.Is4In6() || version == 6 && to.Is4()
+func mapped(kind audit.Kind, version int, to netip.Addr) bool {
+	return to.Is4In6() || kind == audit.KindSend && version == 6 && to.Is4()
 }
 
 // notInternet: sockets that stay within the box (unix) or ask its kernel (netlink) are no
