@@ -36,6 +36,8 @@ var acts = map[string]func(args []string) error{
 	"repeat":   actRepeat,
 	"swap":     actSwap,
 	"threads":  actThreads,
+	"bind":     actBind,
+	"reuse":    actReuse,
 }
 
 func TestMain(m *testing.M) {
