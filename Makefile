@@ -90,7 +90,8 @@ test-oracle: build bin/tools/gotestsum | deps-test root ## hold what is recorded
 	@GO=$(GO) scripts/gotest oracle
 
 .PHONY: bench
-bench: build images | deps-test ## measure what a run costs, as ratios against containerd alone (root)
+bench: build images | deps-test ## measure what a run costs, as ratios against containerd alone and against nothing watching (root)
+	@$(STEP) "building the image with what is measured in a box" bin/proctor images build --dir build/oracle --recipes testenv/oracle/images oracle
 	@GO=$(GO) scripts/gotest bench
 
 .PHONY: lint

@@ -14,10 +14,12 @@
 //
 // # What is recorded
 //
-// Opens (the path as the kernel resolved it), execs with their command lines, forks,
-// exits, OOM victims, connects and datagrams. Events are numbered in the kernel. An event
-// that finds no room keeps its number and is counted as lost, so that a record is either
-// complete or says by how much it is not.
+// Opens (the path as the kernel resolved it), changes to names and attributes, execs with
+// their command lines, forks, exits, OOM victims, connects, datagrams, binds, and system
+// calls that were refused. Events are numbered in the kernel. An event that finds no room
+// keeps its number and is counted as lost, so that a record is either complete or says by how
+// much it is not. What a thread does again and again is one event and a count; an open whose
+// descriptor a second thread may have exchanged is marked. docs/sight.md has all of it.
 //
 // The programs know a run by its task's ancestor cgroup at one level, and a packet by its
 // socket's. A socket made outside the parent passes the hooks, whoever uses it: nobody may
