@@ -33,6 +33,7 @@ type ending struct {
 	mainOOM  bool
 	pidsHit  int64
 	lost     map[audit.Kind]uint64 // events that are not in the record
+	raced    uint64                // events in it that may name the wrong file
 	limits   box.Limits
 	blocked  []audit.Destination
 	refused  []audit.RefusedCall
@@ -126,6 +127,9 @@ func (e *ending) mention(v *audit.Verdict) {
 		if net := e.lost[audit.KindConnect] + e.lost[audit.KindSend]; net > 0 {
 			v.Reason += fmt.Sprintf(", %d connection attempts among them", net)
 		}
+	}
+	if e.raced > 0 && e.loss == nil {
+		v.Reason += fmt.Sprintf("; %d of its opens are recorded with a file that may be another", e.raced)
 	}
 	if e.oom > 0 && !e.mainOOM && v.Status != audit.StatusOOM {
 		v.Reason += fmt.Sprintf("; the kernel ended %d of its processes for memory", e.oom)

@@ -59,6 +59,7 @@ func TestJudge(t *testing.T) {
 			audit.StatusAuditLimit, 137, "", "2 of 90 events lost; policy refused 5", "may not be relied on"},
 		{"record in doubt", ending{loss: &bpf.LossError{Counts: audit.Counts{Events: 90, Raced: 3}}},
 			audit.StatusAuditLimit, 137, "", "3 of 90 events may name the wrong file", "may not be relied on"},
+		{"record in doubt, by policy", ending{raced: 2, kernel: &audit.Exit{}}, audit.StatusOK, 0, "", "code 0; 2 of its opens are recorded with a file that may be another", ""},
 		{"timeout before a loss", ending{loss: &bpf.LossError{Counts: audit.Counts{Lost: 1}}, deadline: true}, audit.StatusTimeout, 124, "", "deadline", "--timeout"},
 		{"refused calls", ending{kernel: &audit.Exit{Code: 1}, refused: []audit.RefusedCall{{Call: "bpf", Count: 3}, {Call: "ptrace", Count: 1}}},
 			audit.StatusExit, 1, "", "code 1; the box refused it the system calls bpf, ptrace", ""},

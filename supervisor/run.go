@@ -340,6 +340,7 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	if e.lost, err = r.watch.LostByKind(); err != nil {
 		r.log.Error("the kernel's counts are not known", "error", err)
 	}
+	e.raced = r.raced
 	oom := max(r.tally.oom, usage.OOMKills) // the kernel's own count has those whose event was lost
 	e.kernel, e.oom, e.mainOOM, e.pidsHit = r.tally.exit, oom, r.tally.mainOOM, usage.PIDsHit
 	v.Egress = r.tally.egress()
