@@ -180,7 +180,7 @@ type Network struct {
 	Decision Decision   `json:"decision,omitempty"` // empty on binds and listens, which stay inside the run
 	Rule     string     `json:"rule,omitempty"`     // which rule decided: "loopback", "no network granted"
 	Errno    string     `json:"errno,omitempty"`    // of a bind or listen that failed
-	Mapped   bool       `json:"mapped,omitempty"`   // the caller wrote it as ::ffff:a.b.c.d
+	Mapped   bool       `json:"mapped,omitempty"`   // the caller wrote it as ::ffff:a.b.c.d; of a datagram: an IPv6 socket sent it
 }
 
 // Change is what was done to a name or an attribute of a file. A file that was named by a

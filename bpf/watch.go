@@ -45,7 +45,7 @@ const (
 	// interval is how long events may lie in a ring that fills slowly.
 	interval = 25 * time.Millisecond
 	// batch is the most that one Read returns, in events.
-	batch = 8192
+	batch = 2048
 )
 
 // WatchOptions of [Sensor.Watch].
