@@ -47,7 +47,9 @@ type Verdict struct {
 	Files  FileCounts `json:"files"`
 	// Refused are the system calls that the box did not carry out, most tried first.
 	Refused []RefusedCall `json:"refused_calls,omitempty"`
-	Audit   Summary       `json:"audit"`
+	// RefusedMore are attempts at calls that are not listed, beyond the first hundred.
+	RefusedMore int64   `json:"refused_calls_more,omitempty"`
+	Audit       Summary `json:"audit"`
 }
 
 // ImageRef is which image a run had.
@@ -82,6 +84,10 @@ type Usage struct {
 type Egress struct {
 	Allowed []Destination `json:"allowed"` // loopback inside the run is not egress and not listed
 	Blocked []Destination `json:"blocked"`
+	// AllowedMore and BlockedMore are attempts to places that are not listed, beyond the first
+	// thousand.
+	AllowedMore int64 `json:"allowed_more,omitempty"`
+	BlockedMore int64 `json:"blocked_more,omitempty"`
 }
 
 // Destination is one place the run tried to reach.

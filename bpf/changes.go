@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/cilium/ebpf"
@@ -91,6 +92,9 @@ var acts = map[kernChangeAct]audit.ChangeAct{
 	kernChangeActCHANGE_XATTR_SET: audit.ChangeSetXattr, kernChangeActCHANGE_XATTR_REMOVE: audit.ChangeRemoveXattr,
 }
 
+// emptyPath are the acts that can be done to a descriptor by giving no name.
+var emptyPath = []audit.ChangeAct{audit.ChangeLink, audit.ChangeOwner, audit.ChangeMode, audit.ChangeTimes}
+
 func decodeChange(raw []byte) (*audit.Change, error) {
 	v, rest, err := fixed[kernChangeEvent](raw)
 	if err != nil {
@@ -113,7 +117,7 @@ func decodeChange(raw []byte) (*audit.Change, error) {
 		Unresolved: first.unresolved, Deleted: first.deleted,
 		Truncated: first.truncated || second.truncated,
 	}
-	if path == "" && dir != "" && !first.truncated {
+	if path == "" && dir != "" && !first.truncated && c.Errno == "" && slices.Contains(emptyPath, act) {
 		// The descriptor was the file's own: AT_EMPTY_PATH, or no path at all.
 		c.Path, c.Dir, c.Unresolved, c.Deleted = dir, "", base.unresolved, base.deleted
 	}

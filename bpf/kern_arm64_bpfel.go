@@ -303,6 +303,7 @@ type kernRepeat struct {
 type kernRun struct {
 	_         structs.HostLayout
 	Seq       uint64
+	Charged   uint64
 	Limit     uint64
 	Raced     uint64
 	Folded    uint64
@@ -334,15 +335,16 @@ type kernSlot struct {
 }
 
 type kernSlotUse struct {
-	_       structs.HostLayout
-	Opened  uint64
-	Swapped uint64
-	File    uint64
-	Inode   uint64
-	Seq     uint64
-	Name    uint64
-	Opener  uint32
-	Swapper uint32
+	_           structs.HostLayout
+	Opened      uint64
+	Swapped     uint64
+	SwappedFile uint64
+	File        uint64
+	Inode       uint64
+	Seq         uint64
+	Name        uint64
+	Opener      uint32
+	Swapper     uint32
 }
 
 // Names of all BPF objects in the ELF.

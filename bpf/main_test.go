@@ -37,6 +37,7 @@ var acts = map[string]func(args []string) error{
 	"swap":     actSwap,
 	"threads":  actThreads,
 	"bind":     actBind,
+	"turns":    actTakeTurns,
 	"reuse":    actReuse,
 }
 

@@ -180,3 +180,67 @@ func TestHonestThreadsAreNotDoubted(t *testing.T) {
 		t.Errorf("%d in doubt:%s", len(doubts), describe(doubts[:min(5, len(doubts))]))
 	}
 }
+
+// actTakeTurns does what honest threads do to numbers that others had before.
+func actTakeTurns(args []string) error {
+	file, link := args[0], args[1]
+	on := func(f func() error) error { // another thread each time
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread() // ends with the goroutine
+			done <- f()
+		}()
+		return <-done
+	}
+	for range 50 {
+		err := on(func() error { // as freopen does
+			fd, err := unix.Open(file, unix.O_RDONLY, 0)
+			if err != nil {
+				return err
+			}
+			other, err := unix.Dup(fd)
+			if err != nil {
+				return err
+			}
+			if err := unix.Dup3(fd, other, 0); err != nil {
+				return err
+			}
+			unix.Close(other)
+			unix.Close(fd)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, path := range []string{link, file, "/etc/passwd"} {
+			err := on(func() error {
+				fd, err := unix.Open(path, unix.O_RDONLY, 0)
+				if err != nil {
+					return err
+				}
+				return unix.Close(fd)
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func TestTurnsAreNotDoubted(t *testing.T) {
+	h := newHost(t)
+	dir := testenv.Dir(t)
+	if err := os.WriteFile(dir+"/f", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("f", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	b := h.box(t, "turns", 0)
+	b.act(t, "turns", dir+"/f", dir+"/link")
+	doubts := matching(b.record(t), func(e audit.Event) bool { return e.Doubtful() })
+	if len(doubts) > 0 {
+		t.Errorf("%d in doubt:%s", len(doubts), describe(doubts[:min(5, len(doubts))]))
+	}
+}

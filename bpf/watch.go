@@ -24,7 +24,8 @@ var ErrWatched = errors.New("cgroup is watched already")
 // A LossError says that a record can't become complete any more.
 type LossError struct {
 	audit.Counts
-	Limit uint64 // WatchOptions.Events
+	Limit   uint64 // WatchOptions.Events
+	Charged uint64 // of that
 }
 
 func (e *LossError) Error() string {
@@ -38,7 +39,7 @@ func (e *LossError) Error() string {
 }
 
 // Limited reports whether what is lost was past the run's limit.
-func (e *LossError) Limited() bool { return e.Limit > 0 && e.Events > e.Limit }
+func (e *LossError) Limited() bool { return e.Limit > 0 && e.Charged > e.Limit }
 
 const (
 	defaultRing = 4 << 20
@@ -58,8 +59,8 @@ type WatchOptions struct {
 	// RingBytes is the room for events that are not read yet. It is rounded up to a power
 	// of two of at least one page. Default: 4 MiB.
 	RingBytes int
-	// Events is how many events are recorded; what comes after them is counted as lost.
-	// 0: all.
+	// Events is how many events are recorded; what comes after them is counted as lost. One
+	// whose record in the ring has more than a KiB counts for each that it begins. 0: all.
 	Events uint64
 }
 
@@ -211,7 +212,12 @@ func (w *Watch) Loss() *LossError {
 	if err != nil || counts.Lost+counts.Raced == 0 {
 		return nil
 	}
-	return &LossError{Counts: counts, Limit: w.limit}
+	loss := &LossError{Counts: counts, Limit: w.limit}
+	var entry kernRun
+	if w.runs.Lookup(w.id, &entry) == nil {
+		loss.Charged = entry.Charged
+	}
+	return loss
 }
 
 // Drain returns everything that is left. It is meant for a run whose tasks are all dead:

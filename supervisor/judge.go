@@ -36,7 +36,11 @@ type ending struct {
 	raced    uint64                // events in it that may name the wrong file
 	limits   box.Limits
 	blocked  []audit.Destination
-	refused  []audit.RefusedCall
+
+	blockedMore int64 // attempts to others
+	foreign     bool  // a call of another ABI ended a thread
+
+	refused []audit.RefusedCall
 }
 
 // judge fills in the verdict's status, exit code, reason and remedy.
@@ -102,7 +106,7 @@ func (e *ending) judge(v *audit.Verdict) {
 	case signal != "":
 		v.Status, v.ExitCode, v.Signal = audit.StatusExit, code, signal
 		v.Reason = "ended by " + signal
-		if signal == "SIGSYS" {
+		if signal == "SIGSYS" && e.foreign {
 			v.Reason += ": it made a system call of an ABI that boxes do not have"
 		}
 	case code != 0:
@@ -138,7 +142,7 @@ func (e *ending) mention(v *audit.Verdict) {
 		v.Reason += "; the box refused it " + calls(e.refused)
 	}
 	if len(e.blocked) > 0 {
-		var n int64
+		n := e.blockedMore
 		for _, d := range e.blocked {
 			n += d.Count
 		}

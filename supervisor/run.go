@@ -344,12 +344,13 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	oom := max(r.tally.oom, usage.OOMKills) // the kernel's own count has those whose event was lost
 	e.kernel, e.oom, e.mainOOM, e.pidsHit = r.tally.exit, oom, r.tally.mainOOM, usage.PIDsHit
 	v.Egress = r.tally.egress()
-	e.blocked, e.refused = v.Egress.Blocked, r.tally.refusals()
+	e.blocked, e.blockedMore = v.Egress.Blocked, v.Egress.BlockedMore
+	e.refused, e.foreign = r.tally.refusals(), r.tally.foreign
 	e.judge(v)
 	v.Stdout, v.Stderr = streams.stdout.output(), streams.stderr.output()
 	v.Outputs, v.Skipped, v.SkippedMore = outputs.files, outputs.skipped, outputs.more
 	v.Files = r.tally.files
-	v.Refused = r.tally.refusals()
+	v.Refused, v.RefusedMore = r.tally.refusals(), r.tally.refusedMore
 	v.Audit.LostByKind = e.lost
 	v.Usage = audit.Usage{
 		WallMS: milliseconds(wall), CPUMS: milliseconds(usage.CPU),

@@ -29,7 +29,7 @@ type Options struct {
 	// language that is not here gets the first image that has it.
 	DefaultImages map[string]string
 	Limits        LimitRange
-	RingBytes     int           // of each run's ring buffer, a power of two; default 4 MiB: making one costs 1.5 ms a MiB
+	RingBytes     int           // of each run's ring buffer, a power of two; default 8 MiB: making one costs 1.5 ms a MiB
 	OnLoss        LossPolicy    // default KillOnLoss
 	StopTimeout   time.Duration // how long runs may go on after Stop; default 10 s
 	Logger        *slog.Logger
@@ -90,7 +90,7 @@ func New(o Options) (*Supervisor, error) {
 		active: map[string]context.CancelCauseFunc{},
 	}
 	if s.ringBytes == 0 {
-		s.ringBytes = 4 << 20
+		s.ringBytes = 8 << 20
 	}
 	if s.onLoss = o.OnLoss; s.onLoss == "" {
 		s.onLoss = KillOnLoss

@@ -24,7 +24,11 @@ type tally struct {
 	files   audit.FileCounts
 	blocked map[destination]int64
 	refused map[string]int64
-	allowed map[destination]int64
+
+	// What the maps have no room for.
+	blockedMore, allowedMore, refusedMore int64
+	foreign                               bool // a call of another ABI ended a thread
+	allowed                               map[destination]int64
 }
 
 type destination struct {
@@ -69,15 +73,17 @@ func (t *tally) add(e *audit.Event) {
 		}
 	case audit.KindConnect, audit.KindSend:
 		d := destination{e.Net.Address, e.Net.Port, e.Net.Protocol, e.Net.Rule}
-		into := t.blocked
+		into, more := t.blocked, &t.blockedMore
 		if e.Net.Decision == audit.Allowed {
 			if e.Net.Address.IsLoopback() || e.Net.Address.IsUnspecified() {
 				return
 			}
-			into = t.allowed
+			into, more = t.allowed, &t.allowedMore
 		}
 		if _, known := into[d]; known || len(into) < maxDestinations {
 			into[d] += int64(e.Acts())
+		} else {
+			*more += int64(e.Acts())
 		}
 	case audit.KindChange:
 		if e.Change.Errno == "" {
@@ -87,7 +93,10 @@ func (t *tally) add(e *audit.Event) {
 		name := refusedName(e.Refused)
 		if _, known := t.refused[name]; known || len(t.refused) < maxRefusals {
 			t.refused[name] += int64(e.Acts())
+		} else {
+			t.refusedMore += int64(e.Acts())
 		}
+		t.foreign = t.foreign || e.Refused.Signal != ""
 	}
 }
 
@@ -130,5 +139,5 @@ func (t *tally) egress() audit.Egress {
 		})
 		return l
 	}
-	return audit.Egress{Allowed: list(t.allowed), Blocked: list(t.blocked)}
+	return audit.Egress{Allowed: list(t.allowed), Blocked: list(t.blocked), AllowedMore: t.allowedMore, BlockedMore: t.blockedMore}
 }

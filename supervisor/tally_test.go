@@ -132,6 +132,9 @@ func TestTallyBoundsDestinations(t *testing.T) {
 	if len(blocked) != maxDestinations {
 		t.Errorf("%d destinations, want %d", len(blocked), maxDestinations)
 	}
+	if more := tally.egress().BlockedMore; more != 2*maxDestinations {
+		t.Errorf("%d more, want %d", more, 2*maxDestinations)
+	}
 	if blocked[0].Port != 5 || blocked[0].Count != 2 {
 		t.Errorf("first is %+v", blocked[0])
 	}

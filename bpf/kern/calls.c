@@ -94,8 +94,10 @@ int signalled(__u64 *ctx)
 	event.abi = BPF_CORE_READ(info, _sifields._sigsys._arch);
 	event.signal = SIGSYS;
 	regs = registers(task);
-	if (regs)
-		call_args(&event, regs);
+	/* The code can send itself the like, but not out of the call that it names. */
+	if (!regs || call_number(regs) != event.number)
+		return 0;
+	call_args(&event, regs);
 	describe(&event.head.who, task);
 	send(id, run, &event.head, sizeof(event), EVENT_REFUSED);
 	return 0;

@@ -35,7 +35,7 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 	struct open_event *event;
 	struct slot slot = {};
 	struct given *given = NULL;
-	bool shared;
+	bool shared, gone;
 	__u64 mark, seq, len;
 
 	if (!record) {
@@ -67,8 +67,13 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 	} else {
 		__builtin_memset(&event->file, 0, sizeof(event->file));
 		event->flags = flags;
+		gone = result >= 0 && shares_table(task, &slot);
 		user_string(name, record->data, PATH_CAP, result == -EFAULT, &event->path);
 		mark = event->path.len;
+		if (gone) {
+			event->path.marks |= PATH_RACED;
+			__sync_fetch_and_add(&run->raced, 1);
+		}
 	}
 	len = at_most(event->path.len, PART_CAP);
 	if (!file && (!len || record->data[0] != '/')) {

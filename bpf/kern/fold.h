@@ -88,7 +88,7 @@ static __always_inline __u64 send_folding(__u64 id, struct run *run, struct even
 	__u64 seq;
 	__u32 i;
 
-	if (size > FOLD_CAP || !folding)
+	if (!folding)
 		return send(id, run, event, size, kind);
 	all = bpf_task_storage_get(&folds, bpf_get_current_task_btf(), NULL,
 				   BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -96,10 +96,12 @@ static __always_inline __u64 send_folding(__u64 id, struct run *run, struct even
 		count(COUNTER_FOLD_MISSING);
 		return send(id, run, event, size, kind);
 	}
+	all->last = bpf_ktime_get_boot_ns();
+	if (size > FOLD_CAP)
+		return send(id, run, event, size, kind);
 	event->kind = kind;
 	event->size = size;
-	event->time = bpf_ktime_get_boot_ns();
-	all->last = event->time;
+	event->time = all->last;
 	for (i = 0; i < FOLD_SLOTS; i++) {
 		fold = &all->slots[i];
 		if (!same(fold, words, size, mark))

@@ -8,7 +8,8 @@ static __always_inline int duplicated(struct syscall_trace_exit *ctx)
 	struct slot_use *use, fresh = {};
 	struct task_struct *task;
 	struct slot slot = {};
-	struct file *file;
+	struct file *file, *source = NULL;
+	struct pt_regs *regs;
 	struct run *run;
 	__u64 now, id;
 
@@ -22,20 +23,25 @@ static __always_inline int duplicated(struct syscall_trace_exit *ctx)
 		return 0;
 	slot.fd = ctx->ret;
 	now = bpf_ktime_get_boot_ns();
+	/* What the call has put there, as long as nobody has put something else. */
+	file = file_of(task, slot.fd);
+	regs = registers(task);
+	if (regs)
+		source = file_of(task, ARG1(regs));
 	use = bpf_map_lookup_elem(&slots, &slot);
 	if (!use) {
 		fresh.swapped = now;
+		fresh.swapped_file = (__u64)(source ?: file);
 		fresh.swapper = READ(struct task_struct, task, pid);
 		if (bpf_map_update_elem(&slots, &slot, &fresh, BPF_ANY))
 			count(COUNTER_SLOT_MISSING);
 		return 0;
 	}
 	use->swapped = now;
+	use->swapped_file = (__u64)(source ?: file);
 	use->swapper = READ(struct task_struct, task, pid);
-	/* The file that is here now came by the dup. If an open was recorded with it at this
-	 * number, it was looked at too late. */
-	file = file_of(task, slot.fd);
-	if (!use->seq || use->file != (__u64)file || use->opener == use->swapper ||
+	/* If an open was recorded with what came by the dup, it was looked at too late. */
+	if (!use->seq || (use->file != (__u64)file && use->file != (__u64)source) || use->opener == use->swapper ||
 	    now - use->opened > SLOT_AGE)
 		return 0;
 	event.of = use->seq;

@@ -4,13 +4,16 @@
  * and the moment its program looks. Only threads that share a descriptor table can; for
  * them, an open is in doubt
  *
- *  - when a dup2 or dup3 put something at its number since the thread's last act, or is
- *    found, when it returns, to have put there what an open has been recorded with;
+ *  - when no file is there any more;
+ *  - when the file there is what a dup2 or dup3 put at its number since the thread's last act,
+ *    or when such a call is found, as it returns, to have put there what an open has been
+ *    recorded with;
  *  - when the file there is not just the open's own (another descriptor refers to it), or
  *    was recorded a moment ago as what another thread's open by another name put at that
- *    number, and the name that the caller gave does not vouch for it.
+ *    number, and the caller's name is not, byte for byte, the path that was found.
  *
- * What is left is an exchange by close and open that at the same time rewrites the name.
+ * What is left is an exchange by close and open, or by close and a descriptor that was sent,
+ * that hits the instant and whose file has no other reference.
  */
 #ifndef PROCTOR_RACED_H
 #define PROCTOR_RACED_H
@@ -24,6 +27,7 @@ enum raced_limits {
 };
 
 #define SLOT_AGE 1000000000ULL /* ns after which what an open was recorded with is history */
+#define SLOT_MOMENT 5000ULL /* ns that another thread's open can be old and still meet this one */
 
 /* A descriptor in a table that is shared. */
 struct slot {
@@ -34,6 +38,7 @@ struct slot {
 struct slot_use {
 	__u64 opened; /* ns on the boot clock: when an open was recorded */
 	__u64 swapped; /* when a dup2 or dup3 returned */
+	__u64 swapped_file; /* what it had put there */
 	__u64 file; /* what the open was recorded with, as are the next two */
 	__u64 inode;
 	__u64 seq;
@@ -109,19 +114,18 @@ static __always_inline struct given *read_given(const void *name)
 	return given;
 }
 
-/* Whether the path that was found ends in the whole of what the caller gave. */
+/* Whether the path that was found is what the caller gave. */
 static __always_inline bool vouches(const struct given *given, const __u8 *path, __u32 len)
 {
 	long n = given->size;
-	__u32 i, from;
+	__u32 i;
 
-	if (n < 2 || n >= VOUCH_CAP || n - 1 > len)
+	if (n < 2 || n >= VOUCH_CAP || n - 1 != len)
 		return false;
-	from = len - (n - 1);
 	for (i = 0; i < VOUCH_CAP; i++) {
 		if (i >= n - 1)
 			return true;
-		if (path[(from + i) & (PATH_CAP - 1)] != given->bytes[i])
+		if (path[i] != given->bytes[i])
 			return false;
 	}
 	return false;
@@ -138,9 +142,10 @@ static __always_inline bool doubtful(struct task_struct *task, struct slot *slot
 	__u64 since;
 
 	since = acts && acts->last ? acts->last : READ(struct task_struct, task, start_boottime);
-	if (use && use->swapper != me && use->swapped > since)
+	if (use && use->swapper != me && use->swapped > since && use->swapped_file == (__u64)file)
 		return true;
 	if (one_reference(file) && !(use && use->opener != me && use->opened > since &&
+				     bpf_ktime_get_boot_ns() - use->opened < SLOT_MOMENT &&
 				     use->file == (__u64)file && use->inode == inode &&
 				     use->name != given->hash))
 		return false;

@@ -14,6 +14,7 @@ enum map_limits {
 	RING_MIN = 4096, /* placeholder: each ring is made with its run's own size */
 	WAKE_EVERY = 64, /* events between two looks at how full a ring is */
 	WAKE_SIZE = 1024, /* a record this large is always followed by a look */
+	CHARGE_UNIT = 1024, /* bytes of a record that count as one event */
 };
 
 /* Why something could not be observed or was refused without a record. The names
@@ -47,7 +48,8 @@ enum counter {
 
 struct run {
 	__u64 seq; /* last number given */
-	__u64 limit; /* number past which events are lost; 0: none */
+	__u64 charged; /* events, a large one once for each CHARGE_UNIT that it begins */
+	__u64 limit; /* of charged, past which events are lost; 0: none */
 	__u64 raced; /* events that may name the wrong file */
 	__u64 folded; /* acts that are in a struct repeat's count, or will be */
 	__u64 lost[EVENT_KINDS]; /* events that had a number and found no room */
@@ -159,7 +161,7 @@ static __always_inline __u64 emit(__u64 id, struct run *run, struct event *event
 {
 	void *ring = bpf_map_lookup_elem(&rings, &id);
 	__u64 flags = BPF_RB_NO_WAKEUP;
-	__u64 seq;
+	__u64 seq, charged;
 
 	if (!ring) {
 		lose(run, kind);
@@ -167,7 +169,8 @@ static __always_inline __u64 emit(__u64 id, struct run *run, struct event *event
 		return 0;
 	}
 	seq = __sync_fetch_and_add(&run->seq, 1) + 1;
-	if (run->limit && seq > run->limit) {
+	charged = __sync_fetch_and_add(&run->charged, 1 + size / CHARGE_UNIT) + 1;
+	if (run->limit && charged > run->limit) {
 		__sync_fetch_and_add(&run->lost[kind], 1);
 		count(COUNTER_AUDIT_LIMIT);
 		return 0;
