@@ -153,23 +153,11 @@ func (o *object) optionalText(name string, v Text) {
 	}
 }
 
-func (o *object) texts(name string, list []Text) {
-	o.key(name)
-	if list == nil {
-		o.b = append(o.b, "null"...)
-		return
-	}
-	o.b = append(o.b, '[')
-	for i, v := range list {
-		if i > 0 {
-			o.b = append(o.b, ',')
-		}
-		o.b = appendText(o.b, v)
-	}
-	o.b = append(o.b, ']')
-}
+func (o *object) texts(name string, list []Text) { addList(o, name, list, appendText) }
 
-func (o *object) strings(name string, list []string) {
+func (o *object) strings(name string, list []string) { addList(o, name, list, appendString) }
+
+func addList[T any](o *object, name string, list []T, add func([]byte, T) []byte) {
 	o.key(name)
 	if list == nil {
 		o.b = append(o.b, "null"...)
@@ -180,7 +168,7 @@ func (o *object) strings(name string, list []string) {
 		if i > 0 {
 			o.b = append(o.b, ',')
 		}
-		o.b = appendString(o.b, v)
+		o.b = add(o.b, v)
 	}
 	o.b = append(o.b, ']')
 }

@@ -609,7 +609,7 @@ func FuzzInit(f *testing.F) {
 	binary := initBinary(f, true)
 	f.Fuzz(func(t *testing.T, magic, length, argc, envc uint32, descriptors uint8, text string) {
 		if strings.Contains(text, "bin") {
-			t.Skip("it might name a program")
+			return // it might name a program
 		}
 		_, status := converse(t, binary, int(descriptors%250), goMessage(magic, length, argc, envc, text))
 		if !status.Exited() || status.ExitStatus() != 125 {
