@@ -2,16 +2,20 @@ package bpf_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"proctor/audit"
 	"proctor/bpf"
 	"proctor/testenv"
 )
@@ -179,6 +183,119 @@ func BenchmarkSensor(b *testing.B) {
 	}
 	b.ReportMetric(float64(lost)/float64(events), "lost/event")
 	b.ReportMetric(float64(rounds), "rounds")
+}
+
+// actFlood opens a file for as long as its argument says, never twice the same way in a row,
+// and prints how often it did.
+func actFlood(args []string) error {
+	hold, err := time.ParseDuration(args[0])
+	if err != nil {
+		return err
+	}
+	path, err := unix.BytePtrFromString("/etc/passwd")
+	if err != nil {
+		return err
+	}
+	const kept = 256 // descriptors closed by one call
+	opens := 0
+	for began := time.Now(); time.Since(began) < hold; {
+		first := ^uintptr(0)
+		for range kept {
+			fd, _, errno := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(unix.AT_FDCWD&0xffffffff),
+				uintptr(unsafe.Pointer(path)), uintptr(neverTwice(opens)), 0, 0, 0)
+			if errno != 0 {
+				return errno
+			}
+			first = min(first, fd)
+			opens++
+		}
+		if err := unix.CloseRange(uint(first), uint(first)+kept-1, 0); err != nil {
+			return err
+		}
+	}
+	fmt.Println(opens)
+	return nil
+}
+
+// BenchmarkOpensToDisk has two processes of a run open a file as often as they can, on all
+// processors that the reader leaves them, and writes it down as JSON.
+func BenchmarkOpensToDisk(b *testing.B) {
+	testenv.Root(b)
+	const processes = 2
+	var opens, noted, lost uint64
+	var took time.Duration
+	for b.Loop() {
+		h := newHost(b)
+		box := h.box(b, "flood", 16<<20)
+		journal, err := audit.CreateJournal(testenv.Dir(b) + "/events.jsonl")
+		if err != nil {
+			b.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(b.Context())
+		made := make(chan uint64, processes)
+		began := time.Now()
+		for range processes {
+			cmd := box.actCommand(b, "flood", "10s")
+			go func() {
+				out, err := cmd.Output()
+				var n uint64
+				if _, scan := fmt.Sscan(string(out), &n); err != nil || scan != nil {
+					b.Errorf("%v, %v: %s", err, scan, out)
+				}
+				made <- n
+			}()
+		}
+		go func() {
+			for range processes {
+				opens += <-made
+			}
+			took += time.Since(began)
+			cancel()
+		}()
+		n, err := writeDown(ctx, box, journal)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := journal.Close(); err != nil {
+			b.Fatal(err)
+		}
+		counts, err := box.Counts()
+		if err != nil {
+			b.Fatal(err)
+		}
+		if counts.Events != n+counts.Lost || counts.Events < opens {
+			b.Errorf("%d opens, counted %+v, and %d are written down", opens, counts, n)
+		}
+		noted, lost = noted+n, lost+counts.Lost
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(opens)/took.Seconds(), "opens/s")
+	b.ReportMetric(float64(noted)/took.Seconds(), "to-disk/s")
+	b.ReportMetric(float64(lost), "lost")
+}
+
+// writeDown is what the supervisor does with a run's events until ctx ends, and how many
+// there were.
+func writeDown(ctx context.Context, box *box, journal *audit.Journal) (n uint64, err error) {
+	runtime.LockOSThread()
+	if err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10); err != nil {
+		return 0, err
+	}
+	for ctx.Err() == nil {
+		events, err := box.Read(ctx)
+		if err := journal.Append(events...); err != nil {
+			return n, err
+		}
+		n += uint64(len(events))
+		if loss := (*bpf.LossError)(nil); err != nil && ctx.Err() == nil && !errors.As(err, &loss) {
+			return n, err
+		}
+	}
+	rest, err := box.Drain()
+	if loss := (*bpf.LossError)(nil); errors.As(err, &loss) {
+		err = nil
+	}
+	return n + uint64(len(rest)), errors.Join(err, journal.Append(rest...))
 }
 
 func median(v []float64) float64 {

@@ -32,6 +32,7 @@ var acts = map[string]func(args []string) error{
 	"eat":      actEat,
 	"open":     actOpen,
 	"measure":  actMeasure,
+	"flood":    actFlood,
 	"changes":  actChanges,
 	"repeat":   actRepeat,
 	"swap":     actSwap,

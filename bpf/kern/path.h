@@ -226,6 +226,8 @@ static __always_inline void user_string(const void *string, __u8 *out, __u32 cap
 	long n = bpf_probe_read_user_str(out, cap, string);
 
 	part->marks = PATH_UNRESOLVED;
+	if (n == 0)
+		n = 1; /* an empty string, before Linux 6.2 */
 	if (n < 1 || n > cap) {
 		if (!fault)
 			count(COUNTER_STRING_FAULT);
