@@ -204,6 +204,22 @@ func TestCompareCutShort(t *testing.T) {
 	}
 }
 
+// A child can act before its parent is told of it. It is the child of that call all the same,
+// with what it has done meanwhile.
+func TestCompareChildIsFaster(t *testing.T) {
+	steps := traced(t, "100 clone(child_stack=NULL, flags=CLONE_CHILD_SETTID|SIGCHLD <unfinished ...>\n"+
+		"101 chdir('/d') = 0\n"+
+		"100 <... clone resumed>) = 2 /* 101 in strace's PID NS */\n"+
+		"101 openat(AT_FDCWD</d>, 'none', O_RDONLY) = -1 ENOENT (No such file or directory)\n")
+	fork := with(by(1, 100, 0, audit.KindFork), &audit.Fork{Child: 2, ChildHost: 101})
+	open := with(by(2, 101, 0, audit.KindOpen), &audit.Open{Path: "none", Dir: "/d", Access: audit.AccessRead, Errno: "ENOENT", Unresolved: true})
+	c, err := compare(newWorld(100, testFiles), steps, []audit.Event{fork, open})
+	must(t, err)
+	if lines, _ := c.differences(); len(lines) != 0 {
+		t.Errorf("%q", lines)
+	}
+}
+
 // A thread that comes from nowhere means that the trace is not whole.
 func TestCompareRefuses(t *testing.T) {
 	for _, lines := range []string{

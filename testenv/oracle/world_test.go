@@ -40,11 +40,13 @@ type world struct {
 	root    files
 	// connecting are the sockets whose connect has not come to its end, by strace's name.
 	connecting map[string]bool
+	// early are calls that made a thread which acted before they returned.
+	early map[*strace.Call]bool
 }
 
 func newWorld(init int, r files) *world {
 	p := &process{inside: 1, host: init, cwd: "/"}
-	return &world{threads: map[int]actor{init: {p, 1}}, root: r, connecting: map[string]bool{}}
+	return &world{threads: map[int]actor{init: {p, 1}}, root: r, connecting: map[string]bool{}, early: map[*strace.Call]bool{}}
 }
 
 // worldCalls are what a world learns from.
@@ -65,6 +67,26 @@ func (w *world) actor(s strace.Step) (actor, error) {
 	return a, nil
 }
 
+// meet makes the thread known that acts in s where the call that made it comes to its end only
+// later: on a machine with much to do a child can be the faster.
+func (w *world) meet(s strace.Step, later []strace.Step) {
+	thread := 0
+	if s.Call != nil {
+		thread = s.Call.Thread
+	}
+	if _, known := w.threads[thread]; known || thread == 0 {
+		return
+	}
+	for _, l := range later {
+		if c := l.Call; c != nil && c.Host == thread && c.Succeeded() && slices.Contains([]string{"clone", "clone3", "fork", "vfork"}, c.Name) {
+			if parent, known := w.threads[c.Thread]; known && w.made(parent, c) == nil {
+				w.early[c] = true
+			}
+			return
+		}
+	}
+}
+
 // before takes in what a call shows of the time before it: the working directory.
 func (w *world) before(a actor, c *strace.Call) error {
 	if len(c.Args) == 0 || !strings.HasPrefix(c.Args[0], "AT_FDCWD<") {
@@ -82,6 +104,9 @@ func (w *world) after(a actor, c *strace.Call) error {
 	}
 	switch c.Name {
 	case "clone", "clone3", "fork", "vfork":
+		if w.early[c] {
+			return nil
+		}
 		return w.made(a, c)
 	case "execve", "execveat":
 		e, err := w.executed(a, c)
