@@ -58,12 +58,15 @@ func (e *Event) AppendJSON(b []byte) ([]byte, error) {
 		o.uint("of", e.Raced.Of)
 		o.close()
 	}
-	// The supervisor's own are few.
+	// The gateway's and the supervisor's own are few.
 	for _, own := range []struct {
 		name  string
 		value any
 		there bool
-	}{{"start", e.Start, e.Start != nil}, {"end", e.End, e.End != nil}, {"cut", e.Cut, e.Cut != nil}, {"gap", e.Gap, e.Gap != nil}} {
+	}{
+		{"query", e.Query, e.Query != nil}, {"flow", e.Flow, e.Flow != nil}, {"scrub", e.Scrub, e.Scrub != nil}, {"finding", e.Finding, e.Finding != nil},
+		{"start", e.Start, e.Start != nil}, {"end", e.End, e.End != nil}, {"cut", e.Cut, e.Cut != nil}, {"gap", e.Gap, e.Gap != nil},
+	} {
 		if !own.there {
 			continue
 		}
@@ -236,6 +239,7 @@ func (o *object) network(v *Network) {
 	o.b = append(o.b, '"')
 	o.uint("port", uint64(v.Port))
 	o.optionalText("name", v.Name)
+	o.optionalText("host", v.Host)
 	o.optional("decision", string(v.Decision))
 	o.optional("rule", v.Rule)
 	o.optional("errno", v.Errno)

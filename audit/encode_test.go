@@ -36,6 +36,10 @@ func fill(v reflect.Value, rnd *rand.Rand) {
 		v.Set(reflect.ValueOf(all[rnd.IntN(len(all))]))
 		return
 	}
+	if v.Type() == reflect.TypeFor[netip.AddrPort]() {
+		v.Set(reflect.ValueOf(netip.AddrPortFrom(netip.MustParseAddr("2001:db8::1"), uint16(rnd.Uint32()))))
+		return
+	}
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
@@ -63,6 +67,8 @@ func fill(v reflect.Value, rnd *rand.Rand) {
 		v.SetInt(rnd.Int64() * int64(rnd.IntN(3)-1))
 	case reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		v.SetUint(rnd.Uint64() >> (64 - v.Type().Bits()) * uint64(rnd.IntN(2)))
+	case reflect.Float64:
+		v.SetFloat(rnd.Float64() * 1000)
 	case reflect.Interface: // a request's limits
 	default:
 		panic(v.Type().String())

@@ -22,6 +22,12 @@ const (
 	KindRefused Kind = "refused" // a system call that a box does not have
 	KindRaced   Kind = "raced"   // an earlier open may name the wrong file: counts as a loss
 
+	// These are the gateway's word: what a run's questions and connections were about. Their Seq is 0.
+	KindQuery   Kind = "query"   // a name was asked for
+	KindFlow    Kind = "flow"    // a connection, or a stream of datagrams, came to its end or was refused
+	KindScrub   Kind = "scrub"   // a secret was taken out of an answer
+	KindFinding Kind = "finding" // the kernel and the gateway do not tell the same story
+
 	// These are the supervisor's own, not acts of the run; their Seq is 0.
 	KindStart Kind = "start" // first record of a run
 	KindEnd   Kind = "end"   // last record of a run
@@ -48,6 +54,11 @@ type Event struct {
 	Change  *Change  `json:"change,omitempty"`
 	Refused *Refused `json:"refused,omitempty"`
 	Raced   *Raced   `json:"raced,omitempty"`
+
+	Query   *Query   `json:"query,omitempty"`
+	Flow    *Flow    `json:"flow,omitempty"`
+	Scrub   *Scrub   `json:"scrub,omitempty"`
+	Finding *Finding `json:"finding,omitempty"`
 
 	Start *Request `json:"start,omitempty"`
 	End   *End     `json:"end,omitempty"`
@@ -177,6 +188,7 @@ type Network struct {
 	Address  netip.Addr `json:"address"`
 	Port     uint16     `json:"port"`
 	Name     Text       `json:"name,omitempty"`     // of a UNIX socket; an abstract one starts with NUL
+	Host     Text       `json:"host,omitempty"`     // that the address stands for in this run
 	Decision Decision   `json:"decision,omitempty"` // empty on binds and listens, which stay inside the run
 	Rule     string     `json:"rule,omitempty"`     // which rule decided: "loopback", "no network granted"
 	Errno    string     `json:"errno,omitempty"`    // of a bind or listen that failed

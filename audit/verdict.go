@@ -92,11 +92,13 @@ type Egress struct {
 
 // Destination is one place the run tried to reach.
 type Destination struct {
-	Address  netip.Addr `json:"address"`
-	Port     uint16     `json:"port"`
-	Protocol string     `json:"protocol"`
+	Name     Text       `json:"name,omitempty"`   // that was asked for, where one was
+	Address  netip.Addr `json:"address,omitzero"` // none where the name alone was asked for
+	Port     uint16     `json:"port"`             // 53 where the name alone was asked for
+	Protocol string     `json:"protocol"`         // tcp, udp, or dns: the question for the name
 	Count    int64      `json:"count"`
 	Rule     string     `json:"rule"`
+	Remedy   string     `json:"remedy,omitempty"` // what to do instead
 }
 
 // FileCounts counts what succeeded.
@@ -132,6 +134,8 @@ type Request struct {
 	Code     CodeRef    `json:"code"`
 	Inputs   []InputRef `json:"inputs"`
 	Limits   any        `json:"limits"`
+	Profile  string     `json:"profile"`
+	Egress   []string   `json:"egress"` // what is granted, as its rules are written
 }
 
 // Caller is who asked, as the kernel says.
