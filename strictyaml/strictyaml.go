@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 )
 
@@ -57,14 +59,42 @@ func located(file string, err error) error {
 		where = fmt.Sprintf("%s:%d", file, tk.Position.Line)
 	}
 	msg := oneLine(ye.GetMessage())
-	var unknown *yaml.UnknownFieldError
+	var (
+		unknown *yaml.UnknownFieldError
+		kind    *yaml.TypeError
+		shape   *yaml.UnexpectedNodeTypeError
+	)
 	switch {
+	case errors.As(err, &kind) && kind.SrcType != nil && kind.DstType != nil:
+		// The library's own words are about Go's types.
+		msg = fmt.Sprintf("%s stands where %s belongs", kindName(kind.SrcType), kindName(kind.DstType))
+	case errors.As(err, &shape) && shape.Expected == ast.SequenceType:
+		fix = ": write a list, such as [a, b]"
 	case errors.As(err, &unknown):
 		fix = ": check its spelling or remove it"
 	case strings.Contains(msg, "already defined"): // the parser has no type of its own for this
 		fix = ": keep one of them"
 	}
 	return fmt.Errorf("%s: %s%s", where, msg, fix)
+}
+
+// kindName is what people call a value that is read into a type.
+func kindName(t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "a mapping of keys to values"
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	default:
+		return "a number"
+	}
 }
 
 // recoverParser makes an error of a panic: the YAML library has some on malformed input, such as nil dereferences.

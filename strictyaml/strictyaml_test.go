@@ -2,8 +2,11 @@ package strictyaml
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 type recipe struct {
@@ -79,4 +82,97 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%q is not one line", err)
 		}
 	})
+}
+
+type values struct {
+	Idle  Duration `yaml:"idle"`
+	Bytes Size     `yaml:"bytes"`
+	Count Count    `yaml:"count"`
+	Text  Text     `yaml:"text"`
+	List  []Text   `yaml:"list"`
+	On    bool     `yaml:"on"`
+}
+
+func TestValues(t *testing.T) {
+	var v values
+	content := "idle: &long 1h30m\nbytes: 100MiB # a comment\ncount: 7\ntext: |\n  two\n  lines\nlist: [a, \"b c\", 'd', 5, *long]\n"
+	if err := Decode("v.yaml", []byte(content), &v); err != nil {
+		t.Fatal(err)
+	}
+	if time.Duration(v.Idle) != 90*time.Minute || v.Bytes != 100<<20 || v.Count != 7 || v.Text != "two\nlines\n" ||
+		!slices.Equal(v.List, []Text{"a", "b c", "d", "5", "1h30m"}) {
+		t.Errorf("read %+v", v)
+	}
+}
+
+func TestValuesRefuse(t *testing.T) {
+	for content, says := range map[string]string{
+		"\nidle: 5\n":            `v.yaml:2: "5": write a positive duration`,
+		"idle: -5m\n":            `v.yaml:1: "-5m": write a positive duration`,
+		"bytes: 0\n":             `v.yaml:1: "0": write a positive size`,
+		"bytes: 1e400\n":         `v.yaml:1: "1e400": write a positive size`,
+		"count: 1.5\n":           `v.yaml:1: "1.5": write a positive whole number`,
+		"text: \"\"\n":           `v.yaml:1: "\"\"": write a text that is not empty`,
+		"text: ' '\n":            `v.yaml:1: "' '": write a text that is not empty`,
+		"text: [a]\n":            `v.yaml:1: "[a]": write a text`,
+		"text: {a: b}\n":         `v.yaml:1: "{a: b}": write a text`,
+		"list:\n- a\n- \"\"\n":   `v.yaml:3: "\"\"": write a text`,
+		"list: a\n":              `v.yaml:1: string was used where sequence is expected: write a list, such as [a, b]`,
+		"list: {a: b}\n":         `v.yaml:1: mapping was used where sequence is expected: write a list, such as [a, b]`,
+		"on: 5\n":                `v.yaml:1: a number stands where true or false belongs`,
+		"- a\n":                  `v.yaml:1: sequence was used where mapping is expected`,
+		"text: !!binary 'AA='\n": `v.yaml:1: "!!binary 'AA='": write a text`,
+	} {
+		var v values
+		err := Decode("v.yaml", []byte(content), &v)
+		if err == nil || !strings.HasPrefix(err.Error(), says) {
+			t.Errorf("%q: %v, want %s", content, err, says)
+		}
+	}
+}
+
+func TestLocate(t *testing.T) {
+	data := []byte("top: 1\negress:\n  allow:\n    - host: a\n    - host: b\n      ports:\n      - 1\n      - 2\n")
+	for field, want := range map[string]string{
+		"allow[1].ports[1]":  "f.yaml:8: egress.allow[1].ports[1]: is wrong",
+		"allow[1].host":      "f.yaml:5: egress.allow[1].host: is wrong",
+		"allow[0].protocol":  "f.yaml:4: egress.allow[0].protocol: is wrong",
+		"limits.bytes":       "f.yaml:3: egress.limits.bytes: is wrong", // the mapping's first line
+		"":                   "f.yaml:3: egress: is wrong",
+		"allow[7].ports[70]": "f.yaml:4: egress.allow[7].ports[70]: is wrong",
+	} {
+		if err := Locate("f.yaml", data, "egress", BadField(field, "is wrong")); err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+	}
+	if err := Locate("f.yaml", data, "", BadField("top", "is %s", "wrong")); err.Error() != "f.yaml:1: top: is wrong" {
+		t.Error(err)
+	}
+	if err := Locate("f.yaml", data, "other", BadField("a", "is wrong")); err.Error() != "f.yaml: other.a: is wrong" {
+		t.Error(err)
+	}
+	other := errors.New("another")
+	if err := Locate("f.yaml", data, "", other); err.Error() != "f.yaml: another" || !errors.Is(err, other) {
+		t.Error(err)
+	}
+}
+
+func TestNull(t *testing.T) {
+	for content, want := range map[string]string{
+		"a:\nb: 1\n":                   "$.a 1",
+		"a: 1\nb: {c: ~}\n":            "$.b.c 2",
+		"a:\n- x\n-\n":                 "$.a[1] 3",
+		"a: 1\nb:\n  # - x\n  # - y\n": "$.b 2",
+		"a: null\n":                    "$.a 1",
+		"a: [x, \"\"]\nb: \"null\"\n":  "",
+		"a: {\n":                       "",
+	} {
+		got := ""
+		if field, line, found := Null([]byte(content)); found {
+			got = fmt.Sprint(field, " ", line)
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", content, got, want)
+		}
+	}
 }
