@@ -196,7 +196,7 @@ func actFlood(args []string) error {
 	if err != nil {
 		return err
 	}
-	const kept = 256 // descriptors closed by one call
+	const kept = 256        // descriptors closed by one call
 	for fd := 0; fd < 64; { // what is free among the runtime's own stays taken
 		if fd, err = unix.Open("/dev/null", unix.O_RDONLY, 0); err != nil {
 			return err

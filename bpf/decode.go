@@ -52,17 +52,20 @@ type decoder struct {
 // acted returns the description of who acted. Events share it.
 func (d *decoder) acted(who kernProcess) *audit.Process {
 	if d.process == nil || who != d.who {
-		d.who = who
-		d.process = &audit.Process{
-			PID:    who.Pid,
-			PPID:   who.Ppid,
-			HostID: who.HostPid,
-			Thread: who.Tid,
-			Start:  who.Start,
-			Comm:   comm(who.Comm),
-		}
+		d.who, d.process = who, who.process()
 	}
 	return d.process
+}
+
+func (who *kernProcess) process() *audit.Process {
+	return &audit.Process{
+		PID:    who.Pid,
+		PPID:   who.Ppid,
+		HostID: who.HostPid,
+		Thread: who.Tid,
+		Start:  who.Start,
+		Comm:   comm(who.Comm),
+	}
 }
 
 // decode returns the event of a record, with whose bytes it has nothing to do.
@@ -345,16 +348,11 @@ func decodeNet(raw []byte) (*audit.Network, error) {
 	default:
 		n.Decision = audit.Blocked
 	}
-	switch kernNetRule(v.Rule) {
-	case kernNetRuleRULE_LOOPBACK:
-		n.Rule = "loopback"
-	case kernNetRuleRULE_NO_GRANT:
-		n.Rule = "no network granted"
-	case kernNetRuleRULE_BACKSTOP:
-		n.Rule = "packet dropped on its way out"
-	default:
+	rule, known := ruleNames[kernNetRule(v.Rule)]
+	if !known {
 		return nil, fmt.Errorf("%w: rule %d", errRecord, v.Rule)
 	}
+	n.Rule = rule
 	return n, nil
 }
 

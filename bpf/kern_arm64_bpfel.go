@@ -83,7 +83,8 @@ const (
 	kernCounterCOUNTER_SOCKET_REFUSED    kernCounter = 20
 	kernCounterCOUNTER_EGRESS_DROPPED    kernCounter = 21
 	kernCounterCOUNTER_HEADER_FAULT      kernCounter = 22
-	kernCounterCOUNTERS                  kernCounter = 23
+	kernCounterCOUNTER_SENDER_MISSING    kernCounter = 23
+	kernCounterCOUNTERS                  kernCounter = 24
 )
 
 type kernEvent struct {
@@ -172,6 +173,26 @@ type kernGiven struct {
 	Hash  uint64
 }
 
+type kernGrant struct {
+	_      structs.HostLayout
+	Count  uint16
+	Named  uint8
+	Unused uint8
+	Ports  [64]struct {
+		_        structs.HostLayout
+		Port     uint16
+		Protocol uint8
+		Rule     uint8
+	}
+}
+
+type kernGrantKey struct {
+	_       structs.HostLayout
+	Prefix  uint32
+	Run     [2]uint32
+	Address [4]uint32
+}
+
 type kernGroup struct {
 	_     structs.HostLayout
 	Start uint64
@@ -212,6 +233,9 @@ const (
 	kernNetRuleRULE_LOOPBACK kernNetRule = 1
 	kernNetRuleRULE_NO_GRANT kernNetRule = 2
 	kernNetRuleRULE_BACKSTOP kernNetRule = 3
+	kernNetRuleRULE_GRANTED  kernNetRule = 4
+	kernNetRuleRULE_RESOLVER kernNetRule = 5
+	kernNetRuleRULE_PROXY    kernNetRule = 6
 )
 
 type kernOpenEvent struct {
@@ -312,6 +336,14 @@ type kernRun struct {
 	Watermark uint32
 }
 
+type kernSenderKey struct {
+	_        structs.HostLayout
+	Run      uint64
+	Port     uint16
+	Protocol uint8
+	Unused   [5]uint8
+}
+
 type kernShape struct {
 	_        structs.HostLayout
 	Act      uint8
@@ -347,6 +379,13 @@ type kernSlotUse struct {
 	Swapper     uint32
 }
 
+type kernSteerKey struct {
+	_        structs.HostLayout
+	Port     uint16
+	Protocol uint8
+	Family   uint8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -357,14 +396,17 @@ const (
 	kernMapExitedGroups      = "exited_groups"
 	kernMapFolds             = "folds"
 	kernMapGivens            = "givens"
+	kernMapGrants            = "grants"
 	kernMapNetRecords        = "net_records"
 	kernMapOpenRecords       = "open_records"
 	kernMapOwners            = "owners"
 	kernMapPathBuffers       = "path_buffers"
 	kernMapRings             = "rings"
 	kernMapRuns              = "runs"
+	kernMapSenders           = "senders"
 	kernMapShapes            = "shapes"
 	kernMapSlots             = "slots"
+	kernMapSteered           = "steered"
 	kernProgArm              = "arm"
 	kernProgConnect4         = "connect4"
 	kernProgConnect6         = "connect6"
@@ -389,9 +431,12 @@ const (
 	kernProgSendmsg4         = "sendmsg4"
 	kernProgSendmsg6         = "sendmsg6"
 	kernProgSignalled        = "signalled"
+	kernProgSteer            = "steer"
 	kernProgVictimMarked     = "victim_marked"
 	kernVarExitSaysGroupDead = "exit_says_group_dead"
 	kernVarHooksHaveStorage  = "hooks_have_storage"
+	kernVarOwn4              = "own4"
+	kernVarOwn6              = "own6"
 	kernVarRunLevel          = "run_level"
 	kernVarTypes             = "types"
 	kernVarVictimIsPassed    = "victim_is_passed"
@@ -463,6 +508,7 @@ type kernProgramSpecs struct {
 	Sendmsg4        *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6        *ebpf.ProgramSpec `ebpf:"sendmsg6"`
 	Signalled       *ebpf.ProgramSpec `ebpf:"signalled"`
+	Steer           *ebpf.ProgramSpec `ebpf:"steer"`
 	VictimMarked    *ebpf.ProgramSpec `ebpf:"victim_marked"`
 }
 
@@ -476,14 +522,17 @@ type kernMapSpecs struct {
 	ExitedGroups  *ebpf.MapSpec `ebpf:"exited_groups"`
 	Folds         *ebpf.MapSpec `ebpf:"folds"`
 	Givens        *ebpf.MapSpec `ebpf:"givens"`
+	Grants        *ebpf.MapSpec `ebpf:"grants"`
 	NetRecords    *ebpf.MapSpec `ebpf:"net_records"`
 	OpenRecords   *ebpf.MapSpec `ebpf:"open_records"`
 	Owners        *ebpf.MapSpec `ebpf:"owners"`
 	PathBuffers   *ebpf.MapSpec `ebpf:"path_buffers"`
 	Rings         *ebpf.MapSpec `ebpf:"rings"`
 	Runs          *ebpf.MapSpec `ebpf:"runs"`
+	Senders       *ebpf.MapSpec `ebpf:"senders"`
 	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
 	Slots         *ebpf.MapSpec `ebpf:"slots"`
+	Steered       *ebpf.MapSpec `ebpf:"steered"`
 }
 
 // kernVariableSpecs contains global variables before they are loaded into the kernel.
@@ -492,6 +541,8 @@ type kernMapSpecs struct {
 type kernVariableSpecs struct {
 	ExitSaysGroupDead *ebpf.VariableSpec `ebpf:"exit_says_group_dead"`
 	HooksHaveStorage  *ebpf.VariableSpec `ebpf:"hooks_have_storage"`
+	Own4              *ebpf.VariableSpec `ebpf:"own4"`
+	Own6              *ebpf.VariableSpec `ebpf:"own6"`
 	RunLevel          *ebpf.VariableSpec `ebpf:"run_level"`
 	Types             *ebpf.VariableSpec `ebpf:"types"`
 	VictimIsPassed    *ebpf.VariableSpec `ebpf:"victim_is_passed"`
@@ -523,14 +574,17 @@ type kernMaps struct {
 	ExitedGroups  *ebpf.Map `ebpf:"exited_groups"`
 	Folds         *ebpf.Map `ebpf:"folds"`
 	Givens        *ebpf.Map `ebpf:"givens"`
+	Grants        *ebpf.Map `ebpf:"grants"`
 	NetRecords    *ebpf.Map `ebpf:"net_records"`
 	OpenRecords   *ebpf.Map `ebpf:"open_records"`
 	Owners        *ebpf.Map `ebpf:"owners"`
 	PathBuffers   *ebpf.Map `ebpf:"path_buffers"`
 	Rings         *ebpf.Map `ebpf:"rings"`
 	Runs          *ebpf.Map `ebpf:"runs"`
+	Senders       *ebpf.Map `ebpf:"senders"`
 	Shapes        *ebpf.Map `ebpf:"shapes"`
 	Slots         *ebpf.Map `ebpf:"slots"`
+	Steered       *ebpf.Map `ebpf:"steered"`
 }
 
 func (m *kernMaps) Close() error {
@@ -541,14 +595,17 @@ func (m *kernMaps) Close() error {
 		m.ExitedGroups,
 		m.Folds,
 		m.Givens,
+		m.Grants,
 		m.NetRecords,
 		m.OpenRecords,
 		m.Owners,
 		m.PathBuffers,
 		m.Rings,
 		m.Runs,
+		m.Senders,
 		m.Shapes,
 		m.Slots,
+		m.Steered,
 	)
 }
 
@@ -558,6 +615,8 @@ func (m *kernMaps) Close() error {
 type kernVariables struct {
 	ExitSaysGroupDead *ebpf.Variable `ebpf:"exit_says_group_dead"`
 	HooksHaveStorage  *ebpf.Variable `ebpf:"hooks_have_storage"`
+	Own4              *ebpf.Variable `ebpf:"own4"`
+	Own6              *ebpf.Variable `ebpf:"own6"`
 	RunLevel          *ebpf.Variable `ebpf:"run_level"`
 	Types             *ebpf.Variable `ebpf:"types"`
 	VictimIsPassed    *ebpf.Variable `ebpf:"victim_is_passed"`
@@ -591,6 +650,7 @@ type kernPrograms struct {
 	Sendmsg4        *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6        *ebpf.Program `ebpf:"sendmsg6"`
 	Signalled       *ebpf.Program `ebpf:"signalled"`
+	Steer           *ebpf.Program `ebpf:"steer"`
 	VictimMarked    *ebpf.Program `ebpf:"victim_marked"`
 }
 
@@ -620,6 +680,7 @@ func (p *kernPrograms) Close() error {
 		p.Sendmsg4,
 		p.Sendmsg6,
 		p.Signalled,
+		p.Steer,
 		p.VictimMarked,
 	)
 }

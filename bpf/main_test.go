@@ -33,6 +33,7 @@ var acts = map[string]func(args []string) error{
 	"open":     actOpen,
 	"measure":  actMeasure,
 	"flood":    actFlood,
+	"reach":    actReach,
 	"changes":  actChanges,
 	"repeat":   actRepeat,
 	"swap":     actSwap,

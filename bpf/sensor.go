@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -31,6 +32,9 @@ type Options struct {
 	// Permitted are the system calls, by name, that the seccomp profile of boxes lets through.
 	// When any other fails with EPERM or ENOSYS, that is recorded as refused.
 	Permitted []string
+	// Own are addresses of every run's network namespace that are no loopback addresses but
+	// as good as one: at most one of each family.
+	Own []netip.Addr
 	// Logger is told what was taken over or repaired. Default: nothing is logged.
 	Logger *slog.Logger
 }
@@ -40,8 +44,9 @@ type Options struct {
 type Sensor struct {
 	opts     Options
 	coll     *ebpf.Collection
-	ring     *ebpf.MapSpec // of a run's ring, but for its size
-	counters []string      // names, by index
+	ring     *ebpf.MapSpec        // of a run's ring, but for its size
+	lookup   *ebpf.CollectionSpec // of a network namespace's program
+	counters []string             // names, by index
 	links    []attachment
 }
 
@@ -115,6 +120,10 @@ func (s *Sensor) load(events *tracefs) error {
 	if err != nil {
 		return err
 	}
+	if err := setOwn(spec, s.opts.Own); err != nil {
+		return err
+	}
+	s.lookup = separateLookup(spec)
 	setShapes(spec.Maps[kernMapShapes])
 	delete(spec.Programs, kernProgLevel)
 	s.ring = spec.Maps[kernMapRings].InnerMap.Copy()

@@ -62,20 +62,25 @@ type WatchOptions struct {
 	// Events is how many events are recorded; what comes after them is counted as lost. One
 	// whose record in the ring has more than a KiB counts for each that it begins. 0: all.
 	Events uint64
+	// Grants are what the run may reach besides its own addresses. Default: nothing.
+	Grants []Grant
 }
 
 // A Watch is the kernel's eye on one run. Read and Drain are for one goroutine at a time;
 // the other methods for any. Close comes after both, and before the Sensor's.
 type Watch struct {
-	run    string
-	id     uint64
-	logger *slog.Logger
-	runs   *ebpf.Map // the Sensor's, as are rings and arm
-	rings  *ebpf.Map
-	arm    *ebpf.Program
-	m      *ebpf.Map // the ring's
-	ring   *ring
-	order  order
+	run     string
+	id      uint64
+	logger  *slog.Logger
+	runs    *ebpf.Map // the Sensor's, as are rings and arm
+	rings   *ebpf.Map
+	grants  *ebpf.Map // likewise, as is senders
+	senders *ebpf.Map
+	arm     *ebpf.Program
+	m       *ebpf.Map // the ring's
+	ring    *ring
+	order   order
+	granted []kernGrantKey
 
 	decoder decoder
 	limit   uint64
@@ -99,13 +104,15 @@ func (s *Sensor) Watch(opts WatchOptions) (_ *Watch, err error) {
 	w := &Watch{
 		decoder: decoder{run: opts.Run, boot: boot},
 
-		run:    opts.Run,
-		id:     opts.CgroupID,
-		limit:  opts.Events,
-		logger: s.opts.Logger,
-		runs:   s.coll.Maps[kernMapRuns],
-		rings:  s.coll.Maps[kernMapRings],
-		arm:    s.coll.Programs[kernProgArm],
+		run:     opts.Run,
+		id:      opts.CgroupID,
+		limit:   opts.Events,
+		logger:  s.opts.Logger,
+		runs:    s.coll.Maps[kernMapRuns],
+		rings:   s.coll.Maps[kernMapRings],
+		grants:  s.coll.Maps[kernMapGrants],
+		senders: s.coll.Maps[kernMapSenders],
+		arm:     s.coll.Programs[kernProgArm],
 	}
 	spec := s.ring.Copy()
 	spec.MaxEntries, err = ringSize(opts.RingBytes)
@@ -128,16 +135,19 @@ func (s *Sensor) Watch(opts WatchOptions) (_ *Watch, err error) {
 			err = errors.Join(err, w.ring.close())
 		}
 	}()
-	// The ring first: a run that is known must have one.
+	// The ring and the grants first: a run that is known must have them.
 	if err := w.rings.Update(w.id, w.m, ebpf.UpdateNoExist); err != nil {
 		if errors.Is(err, ebpf.ErrKeyExist) {
 			return nil, fmt.Errorf("cgroup %d: %w", w.id, ErrWatched)
 		}
 		return nil, fmt.Errorf("enter ring: %w", err)
 	}
+	if err := w.grant(opts.Grants); err != nil {
+		return nil, errors.Join(err, w.rings.Delete(w.id))
+	}
 	entry := kernRun{Watermark: spec.MaxEntries / 4, Limit: opts.Events}
 	if err := w.runs.Update(w.id, &entry, ebpf.UpdateNoExist); err != nil {
-		return nil, errors.Join(fmt.Errorf("enter run: %w", err), w.rings.Delete(w.id))
+		return nil, errors.Join(fmt.Errorf("enter run: %w", err), w.revoke(), w.rings.Delete(w.id))
 	}
 	return w, nil
 }
@@ -316,6 +326,7 @@ func (w *Watch) Close() error {
 	w.final = &counts
 	return errors.Join(err,
 		w.runs.Delete(w.id),
+		w.revoke(),
 		w.rings.Delete(w.id),
 		w.ring.close(),
 		w.m.Close())

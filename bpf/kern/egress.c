@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * What a run may reach: its own loopback and nothing else. Attached to the parent
+ * What a run may reach: its own loopback, and what it is granted. Attached to the parent
  * cgroup, so that a child without a run is refused everything.
  *
  * The hooks before an act (sock_create, connect, sendmsg) refuse with EPERM and know
@@ -10,9 +10,70 @@
 #include "fold.h"
 #include "net.h"
 
+enum grant_limits {
+	MAX_GRANTS = 65536, /* of all runs */
+	MAX_PORTS = 64, /* of one grant */
+	MAX_SENDERS = 65536,
+};
+
+struct grant_port {
+	__u16 port;
+	__u8 protocol;
+	__u8 rule; /* enum net_rule */
+};
+
+/* What of a range of addresses is granted to a run. */
+struct grant {
+	__u16 count; /* of ports */
+	__u8 named; /* addresses that stand for names: that a datagram socket is connected to one means nothing */
+	__u8 unused;
+	struct grant_port ports[MAX_PORTS];
+};
+
+struct grant_key {
+	__u32 prefix; /* bits: those of run, and of the address */
+	__u32 run[2]; /* cgroup id, low half first */
+	__be32 address[4]; /* IPv4 as ::ffff:a.b.c.d */
+};
+
+/* Grants by run and address, the longest prefix first. Written by the loader before the
+ * run's entry is, read by judge and egress. A run without an entry reaches nothing. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, MAX_GRANTS);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG);
+	__type(key, struct grant_key);
+	__type(value, struct grant);
+} grants SEC(".maps");
+
+/* The run's own addresses that are no loopback addresses. Set by the loader; 0: none. */
+const volatile __be32 own4 = 0;
+const volatile __be32 own6[4] = {};
+
+struct sender_key {
+	__u64 run;
+	__u16 port; /* host order */
+	__u8 protocol;
+	__u8 unused[5];
+};
+
+/* Who last sent from a port: a connection's first packet, and every datagram. Written by
+ * egress, read by the loader, for whom the other end of a connection is a port. LRU,
+ * because nothing tells that a port is free again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_SENDERS);
+	__type(key, struct sender_key);
+	__type(value, struct process);
+} senders SEC(".maps");
+
 /* Whether the kernel lets a hook of sockets use the thread's storage, as it does since 6.12
  * or so. Set by the loader; where it does not, their acts are not folded. */
 const volatile bool hooks_have_storage = true;
+
+enum {
+	TCP_SYN = 2,
+};
 
 enum answer {
 	REFUSE = 0, /* EPERM to the caller, or the packet dropped */
@@ -32,20 +93,54 @@ struct {
 static __always_inline bool loopback4(__be32 address)
 {
 	/* Connecting to 0.0.0.0 reaches this host, which here is the run's netns. */
-	return !address || (address & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+	return !address || (address & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000) ||
+	       address == own4;
 }
 
 static __always_inline bool loopback6(const __be32 a[4])
 {
 	if (mapped(a))
 		return loopback4(a[3]);
+	if (own6[0] && a[0] == own6[0] && a[1] == own6[1] && a[2] == own6[2] && a[3] == own6[3])
+		return true;
 	return !a[0] && !a[1] && !a[2] && (!a[3] || a[3] == bpf_htonl(1));
+}
+
+/* The grant of an event's address, or NULL. */
+static __always_inline struct grant *grant_of(__u64 id, const struct net_event *event)
+{
+	struct grant_key key = { .prefix = 64 + 128, .run = { (__u32)id, id >> 32 } };
+
+	if (event->family == 4) {
+		key.address[2] = bpf_htonl(0xffff);
+		__builtin_memcpy(&key.address[3], event->address, 4);
+	} else {
+		__builtin_memcpy(key.address, event->address, 16);
+	}
+	return bpf_map_lookup_elem(&grants, &key);
+}
+
+/* Which rule lets an event through, or RULE_NONE. */
+static __always_inline enum net_rule granting(const struct grant *grant, const struct net_event *event)
+{
+	__u32 i;
+
+	for (i = 0; i < MAX_PORTS; i++) {
+		if (i >= grant->count)
+			break;
+		if (grant->ports[i].port == event->port && grant->ports[i].protocol == event->protocol)
+			return grant->ports[i].rule;
+	}
+	return RULE_NONE;
 }
 
 /* Decides on and records what the current task is about to do. */
 static __always_inline int judge(struct bpf_sock_addr *ctx, struct net_event *event, bool loopback,
 				 enum event_kind kind)
 {
+	enum net_rule rule = RULE_NONE;
+	struct process *owner;
+	struct grant *grant;
 	struct run *run;
 	__u64 id;
 
@@ -58,11 +153,31 @@ static __always_inline int judge(struct bpf_sock_addr *ctx, struct net_event *ev
 		return ALLOW;
 	event->protocol = ctx->protocol;
 	event->port = bpf_ntohs((__u16)ctx->user_port);
-	event->allowed = loopback;
-	event->rule = loopback ? RULE_LOOPBACK : RULE_NO_GRANT;
+	if (loopback) {
+		rule = RULE_LOOPBACK;
+	} else {
+		grant = grant_of(id, event);
+		if (grant)
+			rule = granting(grant, event);
+		/* The C library connects one to every address of a name to sort them. What is
+		 * sent is judged as a packet. */
+		if (grant && grant->named && kind == EVENT_CONNECT &&
+		    event->protocol == IPPROTO_UDP && rule == RULE_NONE)
+			return ALLOW;
+	}
+	event->allowed = rule != RULE_NONE;
+	event->rule = rule ?: RULE_NO_GRANT;
 	describe(&event->head.who, bpf_get_current_task_btf());
+	if (event->allowed && !loopback && ctx->sk) {
+		/* Who connects is who the packets are from. */
+		owner = bpf_sk_storage_get(&owners, ctx->sk, &event->head.who, BPF_SK_STORAGE_GET_F_CREATE);
+		if (owner)
+			*owner = event->head.who;
+		else
+			count(COUNTER_OWNER_MISSING);
+	}
 	send_folding(id, run, &event->head, sizeof(*event), kind, event->port, hooks_have_storage);
-	return loopback ? ALLOW : REFUSE;
+	return event->allowed ? ALLOW : REFUSE;
 }
 
 static __always_inline int judge4(struct bpf_sock_addr *ctx, enum event_kind kind)
@@ -135,8 +250,15 @@ int create(struct bpf_sock *ctx)
 	return ALLOW;
 }
 
-/* Where a packet goes. Returns false when its header can't be read. */
-static __always_inline bool packet(struct __sk_buff *skb, struct net_event *event, bool *loopback)
+/* A packet: where it goes is in its event. */
+struct packet {
+	bool loopback;
+	bool first; /* of a connection, or a datagram */
+	__u16 from; /* port, host order */
+};
+
+/* Reads a packet's headers. Returns false when they can't be read. */
+static __always_inline bool headers(struct __sk_buff *skb, struct net_event *event, struct packet *p)
 {
 	__be32 address[4];
 	__u8 byte = 0;
@@ -149,8 +271,8 @@ static __always_inline bool packet(struct __sk_buff *skb, struct net_event *even
 			return false;
 		transport = (byte & 0xf) * 4;
 		/* On the wire 0.0.0.0 is no loopback address. */
-		*loopback = address[0] && loopback4(address[0]);
-		if (*loopback)
+		p->loopback = address[0] && loopback4(address[0]);
+		if (p->loopback)
 			return true;
 		destination4(event, address[0]);
 		if (bpf_skb_load_bytes(skb, 9, &byte, 1))
@@ -159,8 +281,8 @@ static __always_inline bool packet(struct __sk_buff *skb, struct net_event *even
 		if (bpf_skb_load_bytes(skb, 24, address, sizeof(address)))
 			return false;
 		transport = 40;
-		*loopback = loopback6(address) && address[3];
-		if (*loopback)
+		p->loopback = loopback6(address) && address[3];
+		if (p->loopback)
 			return true;
 		destination6(event, address);
 		if (bpf_skb_load_bytes(skb, 6, &byte, 1))
@@ -169,17 +291,35 @@ static __always_inline bool packet(struct __sk_buff *skb, struct net_event *even
 		return false;
 	}
 	event->protocol = byte;
-	if ((byte == IPPROTO_TCP || byte == IPPROTO_UDP) &&
-	    !bpf_skb_load_bytes(skb, transport + 2, &port, sizeof(port)))
+	if (byte != IPPROTO_TCP && byte != IPPROTO_UDP)
+		return true;
+	if (!bpf_skb_load_bytes(skb, transport + 2, &port, sizeof(port)))
 		event->port = bpf_ntohs(port);
+	if (!bpf_skb_load_bytes(skb, transport, &port, sizeof(port)))
+		p->from = bpf_ntohs(port);
+	p->first = byte == IPPROTO_UDP ||
+		   (!bpf_skb_load_bytes(skb, transport + 13, &byte, 1) && (byte & TCP_SYN));
 	return true;
+}
+
+/* Notes who sends from a port. */
+static __always_inline void note_sender(__u64 id, const struct net_event *event, const struct packet *p,
+					struct process *owner)
+{
+	struct sender_key key = { .run = id, .port = p->from, .protocol = event->protocol };
+
+	if (!owner)
+		count(COUNTER_OWNER_MISSING);
+	else if (bpf_map_update_elem(&senders, &key, owner, BPF_ANY))
+		count(COUNTER_SENDER_MISSING);
 }
 
 SEC("cgroup_skb/egress")
 int egress(struct __sk_buff *skb)
 {
 	struct net_event event = {};
-	bool loopback = false;
+	struct grant *grant = NULL;
+	struct packet p = {};
 	struct process *owner;
 	struct bpf_sock *sk;
 	struct run *run;
@@ -191,21 +331,32 @@ int egress(struct __sk_buff *skb)
 		count(COUNTER_NO_POLICY_EGRESS);
 		return REFUSE;
 	}
-	if (!packet(skb, &event, &loopback))
+	if (!headers(skb, &event, &p))
 		count(COUNTER_HEADER_FAULT);
-	else if (loopback)
+	else if (p.loopback)
 		return ALLOW;
-
-	count(COUNTER_EGRESS_DROPPED);
+	else
+		grant = grant_of(id, &event);
 	sk = skb->sk;
 	if (sk)
 		sk = bpf_sk_fullsock(sk);
 	owner = sk ? bpf_sk_storage_get(&owners, sk, NULL, 0) : NULL;
+	if (grant && granting(grant, &event)) {
+		if (p.first)
+			note_sender(id, &event, &p, owner);
+		return ALLOW;
+	}
+
 	if (owner)
 		event.head.who = *owner;
 	else
 		count(COUNTER_OWNER_MISSING);
-	event.rule = RULE_BACKSTOP;
+	if (grant && grant->named) {
+		event.rule = RULE_NO_GRANT; /* from a socket that could be connected */
+	} else {
+		event.rule = RULE_BACKSTOP;
+		count(COUNTER_EGRESS_DROPPED);
+	}
 	send(id, run, &event.head, sizeof(event), EVENT_DROP);
 	return REFUSE;
 }

@@ -138,6 +138,9 @@ enum net_rule {
 	RULE_LOOPBACK,
 	RULE_NO_GRANT,
 	RULE_BACKSTOP,
+	RULE_GRANTED,
+	RULE_RESOLVER, /* whoever is asked: Proctor answers */
+	RULE_PROXY,
 };
 
 /* Connects, datagrams, dropped packets: where to. Binds and listens: from where. */

@@ -9,6 +9,7 @@
 #include "processes.c"
 #include "sockets.c"
 #include "egress.c"
+#include "lookup.c"
 #include "level.c"
 
 /* Never used: it puts types into the debug information, from which the Go ones are

@@ -43,6 +43,7 @@ enum counter {
 	COUNTER_SOCKET_REFUSED, /* family, type or protocol that no run may have */
 	COUNTER_EGRESS_DROPPED, /* packets of runs that only the backstop stopped */
 	COUNTER_HEADER_FAULT, /* a packet's header could not be read: dropped */
+	COUNTER_SENDER_MISSING, /* who sent a packet could not be noted */
 	COUNTERS,
 };
 

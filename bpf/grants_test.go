@@ -1,0 +1,266 @@
+package bpf_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"proctor/audit"
+	"proctor/bpf"
+	"proctor/netpolicy"
+	"proctor/testenv"
+)
+
+// actReach enters a network namespace and tries each of the others: "tcp ADDRESS", "udp
+// ADDRESS" by one datagram, "connected ADDRESS" by a connected one, "unsent ADDRESS" that is
+// connected alone. It prints what came back, or the error.
+func actReach(args []string) error {
+	ns, err := os.Open(args[0])
+	if err != nil {
+		return err
+	}
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	for _, try := range args[1:] {
+		how, address, _ := strings.Cut(try, " ")
+		to, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		answer, err := reach(how, to)
+		if err != nil {
+			answer = err.Error()
+		}
+		fmt.Println(answer)
+	}
+	return nil
+}
+
+func reach(how string, to netip.AddrPort) (string, error) {
+	kind := unix.SOCK_DGRAM
+	if how == "tcp" {
+		kind = unix.SOCK_STREAM
+	}
+	var answer string
+	err := attempt(kind, to.Addr().String(), func(fd int) (err error) {
+		answer, err = ask(fd, how, sockaddr(to.Addr().String(), int(to.Port())))
+		return err
+	})
+	return answer, err
+}
+
+func ask(fd int, how string, sa unix.Sockaddr) (string, error) {
+	timeout := unix.Timeval{Sec: 5}
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		return "", err
+	}
+	var err error
+	if how == "udp" {
+		err = unix.Sendto(fd, []byte("hello"), 0, sa)
+	} else if err = unix.Connect(fd, sa); err == nil && how == "connected" {
+		_, err = unix.Write(fd, []byte("hello"))
+	}
+	if err != nil || how == "unsent" {
+		return "connected", err
+	}
+	buf := make([]byte, 100)
+	n, err := unix.Read(fd, buf)
+	return string(buf[:n]), err
+}
+
+// served answers on all sockets of a namespace with the address that was meant. It returns
+// the ports that asked, of which senders are known.
+func served(t *testing.T, sockets []netpolicy.Socket) (asked chan string) {
+	t.Helper()
+	asked = make(chan string, 100)
+	for _, s := range sockets {
+		if s.Protocol == "tcp" {
+			l, err := net.FileListener(s.File)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() })
+			go func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					fmt.Fprint(c, "reached ", c.LocalAddr())
+					asked <- fmt.Sprint("tcp ", c.RemoteAddr().(*net.TCPAddr).Port)
+					c.Close()
+				}
+			}()
+			continue
+		}
+		p, err := net.FilePacketConn(s.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() })
+		go func() {
+			buf, oob := make([]byte, 100), make([]byte, 100)
+			for {
+				u := p.(*net.UDPConn)
+				_, n, _, from, err := u.ReadMsgUDPAddrPort(buf, oob)
+				if err != nil {
+					return
+				}
+				asked <- fmt.Sprint("udp ", from.Port())
+				u.WriteMsgUDPAddrPort([]byte("reached"), replyFrom(oob[:n]), from)
+			}
+		}()
+	}
+	return asked
+}
+
+// replyFrom is the control message that sends from where another was sent to.
+func replyFrom(oob []byte) []byte {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(messages) != 1 {
+		return nil
+	}
+	if messages[0].Header.Level == unix.IPPROTO_IP { // index, local address, address
+		return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: [4]byte(messages[0].Data[8:])})
+	}
+	return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: [16]byte(messages[0].Data)})
+}
+
+func TestGrants(t *testing.T) {
+	h := newHost(t)
+	ns, err := netpolicy.NewNamespace(filepath.Join(testenv.Dir(t), "netns"), "granted")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	sockets, err := ns.Sockets([]uint16{5353})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var to []bpf.Destination
+	for _, s := range sockets {
+		raw, err := s.File.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		to = append(to, bpf.Destination{Protocol: s.Protocol, Family: s.Family, Port: s.Port, Socket: raw})
+		defer s.File.Close()
+	}
+	netns, err := os.Open(ns.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer netns.Close()
+	began := time.Now()
+	steering, err := h.Steer(netns, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("steering took", time.Since(began))
+	asked := served(t, sockets)
+
+	b := h.unwatched(t, "granted")
+	port := func(n uint16, protocol string) bpf.Port {
+		return bpf.Port{Number: n, Protocol: protocol, Rule: bpf.RuleGranted}
+	}
+	dns := []bpf.Port{{Number: 53, Protocol: "udp", Rule: bpf.RuleResolver}, {Number: 53, Protocol: "tcp", Rule: bpf.RuleResolver}}
+	b.Watch, err = h.Watch(bpf.WatchOptions{Run: "granted", CgroupID: b.id, Grants: []bpf.Grant{
+		{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Ports: dns},
+		{Prefix: netip.MustParsePrefix("::/0"), Ports: dns},
+		{Prefix: netip.MustParsePrefix("198.51.100.0/24"), Ports: []bpf.Port{port(443, "tcp"), port(5353, "udp")}},
+		{Prefix: netip.MustParsePrefix("198.51.100.64/26"), Ports: []bpf.Port{port(80, "tcp")}},
+		{Prefix: netip.MustParsePrefix("2001:db8:1::/48"), Ports: []bpf.Port{port(443, "tcp")}},
+		{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Named: true, Ports: []bpf.Port{port(443, "tcp")}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	if err := b.Arm(); err != nil {
+		t.Fatal(err)
+	}
+
+	const refused = "operation not permitted"
+	tries := []struct{ try, want, rule string }{
+		{"tcp 198.51.100.7:443", "reached 198.51.100.7:443", "granted"},
+		{"tcp [::ffff:198.51.100.7]:443", "reached 198.51.100.7:443", "granted"},
+		{"tcp 198.51.100.70:443", "reached 198.51.100.70:443", "granted"}, // of the wider range
+		{"tcp 198.51.100.70:80", "reached 198.51.100.70:80", "granted"},
+		{"tcp 198.51.100.7:80", refused, "no network granted"},
+		{"tcp 198.51.101.7:443", refused, "no network granted"},
+		{"tcp [2001:db8:1::7]:443", "reached [2001:db8:1::7]:443", "granted"},
+		{"tcp [2001:db8:2::7]:443", refused, "no network granted"},
+		{"udp 198.51.100.7:5353", "reached", "granted"},
+		{"connected 198.51.100.7:5353", "reached", "granted"},
+		{"udp 198.51.100.7:443", refused, "no network granted"},
+		{"udp 192.0.2.1:53", "reached", "Proctor's resolver"},
+		{"connected [2001:db8:2::1]:53", "reached", "Proctor's resolver"},
+		{"tcp 192.0.2.1:53", "reached 192.0.2.1:53", "Proctor's resolver"},
+		{"unsent 203.0.113.9:443", "connected", ""},
+		{"connected 203.0.113.9:443", refused, "no network granted"}, // QUIC
+		{"udp 203.0.113.9:443", refused, "no network granted"},
+		{"tcp 203.0.113.9:443", "reached 203.0.113.9:443", "granted"},
+		{"unsent 192.0.2.9:443", refused, "no network granted"},
+		{"tcp 198.18.0.1:9", "connection refused", "loopback"}, // its own: nobody there
+		{"tcp 198.18.0.2:9", refused, "no network granted"},    // the gateway's own
+	}
+	args := []string{ns.Path()}
+	var want, rules []string
+	for _, try := range tries {
+		args = append(args, try.try)
+		want = append(want, try.want)
+		if try.rule != "" {
+			rules = append(rules, try.rule)
+		}
+	}
+	cmd := b.actCommand(t, "reach", args...)
+	got := strings.Split(strings.TrimSpace(output(t, cmd)), "\n")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+
+	var recorded []string
+	for _, e := range b.record(t) {
+		if e.Kind == audit.KindConnect || e.Kind == audit.KindSend {
+			recorded = append(recorded, e.Net.Rule)
+			if int(e.Process.HostID) != cmd.Process.Pid {
+				t.Errorf("%v is said to be of %+v", e.Net, e.Process)
+			}
+		}
+	}
+	if diff := cmp.Diff(rules, recorded); diff != "" {
+		t.Errorf("record, -want +got:\n%s", diff)
+	}
+	for range 11 {
+		protocol, port, _ := strings.Cut(<-asked, " ")
+		var number uint16
+		fmt.Sscan(port, &number)
+		who, err := b.Sender(protocol, number)
+		if err != nil || who == nil || int(who.HostID) != cmd.Process.Pid {
+			t.Errorf("%s from %d: %+v, %v; want process %d", protocol, number, who, err, cmd.Process.Pid)
+		}
+	}
+
+	// Without the steering nothing leads anywhere, and without its Watch it is refused everything.
+	if err := steering.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.act(t, "reach", ns.Path(), "tcp 198.51.100.7:443"); got != "connection refused\n" {
+		t.Errorf("without steering: %q", got)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.act(t, "reach", ns.Path(), "tcp 198.51.100.7:443"); got != "socket: "+refused+"\n" {
+		t.Errorf("without a Watch: %q", got)
+	}
+}
