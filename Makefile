@@ -35,7 +35,7 @@ demo: build images ## run an honest and an injected script in boxes and show wha
 	@scripts/demo.sh
 
 .PHONY: build
-build: bin/proctor bin/proctor-init bin/containerd bin/runc ## build bin/proctor and all it needs in bin/
+build: bin/proctor bin/proctor-gateway bin/proctor-init bin/containerd bin/runc ## build bin/proctor and all it needs in bin/
 
 .PHONY: images
 images: bin/proctor | deps root ## build the images into build/images, unless they are up to date (root)
@@ -53,7 +53,7 @@ install: build ## install into $(DESTDIR)$(PREFIX), by default /usr/local
 	@echo "installed proctor $(VERSION) in $(DESTDIR)$(PREFIX)"
 
 # proctor looks for the others beside its own executable, of which bin/ gets a link.
-INSTALLED := proctor proctor-init containerd containerd-shim-runc-v2 runc
+INSTALLED := proctor proctor-gateway proctor-init containerd containerd-shim-runc-v2 runc
 LIB := $(DESTDIR)$(PREFIX)/lib/proctor
 SHARE := $(DESTDIR)$(PREFIX)/share
 
@@ -161,6 +161,11 @@ dirs:
 bin/proctor: | deps go dirs
 	@$(STEP) "building proctor (first time about 2 min)" $(AS_OWNER) \
 		$(GO) build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/proctor ./cmd/proctor
+
+# Static: it has no files to find a library in.
+bin/proctor-gateway: | deps go dirs
+	@$(STEP) "building proctor-gateway" $(AS_OWNER) env CGO_ENABLED=0 \
+		$(GO) build -ldflags '-s -w' -o bin/proctor-gateway ./cmd/proctor-gateway
 
 .PHONY: build/race/proctor
 build/race/proctor: build | deps go dirs
