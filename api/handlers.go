@@ -95,6 +95,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, c audit.Caller) err
 	}
 	req := &supervisor.Request{
 		Caller: c, Image: q.Image, Language: q.Language, Name: q.Name, Code: q.Code, Limits: q.Limits,
+		Profile: q.Profile, DenyNetwork: q.DenyNetwork, Allow: q.Allow,
 	}
 	for _, a := range q.Args {
 		req.Args = append(req.Args, string(a))

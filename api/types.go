@@ -17,6 +17,10 @@ type RunRequest struct {
 	Args     []audit.Text            `json:"args,omitempty"`
 	Inputs   []audit.Text            `json:"inputs,omitempty"` // names at /inputs
 	Limits   supervisor.LimitRequest `json:"limits"`
+	Profile  string                  `json:"profile,omitempty"`
+	// DenyNetwork and Allow leave less of what the profile grants.
+	DenyNetwork bool     `json:"deny_network,omitempty"`
+	Allow       []string `json:"allow,omitempty"`
 }
 
 // Message is one line of the answer to a run. Exactly one field is set.

@@ -26,6 +26,7 @@ type ending struct {
 	loss     *bpf.LossError // the record can't be complete, and policy has it end for that
 	canceled error          // the caller, an operator or the supervisor's stop ended it: why
 	blind    error          // sight was lost, or the record could not be written
+	gateway  error          // the gateway ended, or stalled
 	unsent   error          // the box did not take the program
 	box      *box.Exit
 	kernel   *audit.Exit
@@ -38,6 +39,7 @@ type ending struct {
 	blocked  []audit.Destination
 
 	blockedMore int64 // attempts to others
+	granted     bool  // it may reach something
 	foreign     bool  // a call of another ABI ended a thread
 
 	refused []audit.RefusedCall
@@ -51,6 +53,12 @@ func (e *ending) judge(v *audit.Verdict) {
 		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
 		v.Reason = "Proctor could no longer record what the code did, and ended it: " + e.blind.Error()
 		v.Remedy = "run it again; if this repeats, the operator should look at the supervisor's log and `proctor doctor`"
+		return
+	case e.gateway != nil:
+		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
+		v.Reason = "ended because nothing answered for its network any more: " + e.gateway.Error()
+		v.Remedy = "run it again; if this repeats, the operator should look at the supervisor's log"
+		e.mention(v)
 		return
 	case e.unsent != nil:
 		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
@@ -148,7 +156,12 @@ func (e *ending) mention(v *audit.Verdict) {
 		}
 		v.Reason += fmt.Sprintf("; policy refused %d connection attempts (%s)", n, e.blocked[0].Rule)
 		if v.Remedy == "" {
+			v.Remedy = remedyForAll(e.blocked)
+		}
+		if v.Remedy == "" && !e.granted {
 			v.Remedy = "no network is granted to this run: pass data with --input, use what the image holds (`proctor images list`), or ask the operator"
+		} else if v.Remedy == "" {
+			v.Remedy = "keep to what is granted (`proctor profile show NAME`), or ask the operator to grant more"
 		}
 	}
 }

@@ -20,6 +20,9 @@ type program struct {
 // add takes the next event and, where it is an act that is read alone, completes it.
 func (l lineage) add(e *audit.Event) {
 	who := e.Process
+	if who == nil {
+		return // the gateway's, of which nobody is known to be the cause
+	}
 	switch e.Kind {
 	case audit.KindFork:
 		if p, known := l[who.PID]; known && p.start == who.Start {
@@ -32,7 +35,7 @@ func (l lineage) add(e *audit.Event) {
 		}
 	case audit.KindExit:
 		delete(l, who.PID)
-	case audit.KindConnect, audit.KindSend, audit.KindBind, audit.KindListen, audit.KindRefused:
+	case audit.KindConnect, audit.KindSend, audit.KindBind, audit.KindListen, audit.KindRefused, audit.KindQuery, audit.KindFlow:
 		if p, known := l[who.PID]; known && p.start == who.Start {
 			told := *who // which other events have, too
 			told.File, told.Argv = p.file, p.argv

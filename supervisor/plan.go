@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"proctor/images"
+	"proctor/netpolicy/egress"
+	"proctor/supervisor/profile"
 )
 
 // plan is what a request comes to: which image, and what is started in it.
@@ -17,6 +19,9 @@ type plan struct {
 	digest string
 	argv   []string
 	env    []string
+
+	profile *profile.Profile
+	policy  *egress.Policy // what the request leaves of the profile's
 }
 
 // plan picks the image and the interpreter.
@@ -41,8 +46,12 @@ func (s *Supervisor) plan(req *Request) (*plan, error) {
 		return nil, refuse("use one of these, or another image: see `proctor images list`",
 			"language %q: image %s has interpreters for %s", req.Language, name, strings.Join(img.Languages(), ", "))
 	}
+	prof, policy, err := s.profileFor(req)
+	if err != nil {
+		return nil, err
+	}
 	argv := slices.Concat(interpreter, []string{path.Join("/code", req.Name)}, req.Args)
-	return &plan{name: name, ref: img.Ref(), digest: img.Digest.String(), argv: argv, env: environment(img.Env)}, nil
+	return &plan{name: name, ref: img.Ref(), digest: img.Digest.String(), argv: argv, env: environment(img.Env), profile: prof, policy: policy}, nil
 }
 
 // imageFor is the configured image for a language, or the first that has it.

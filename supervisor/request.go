@@ -26,6 +26,11 @@ type Request struct {
 	Args     []string
 	Inputs   []Input
 	Limits   LimitRequest
+	Profile  string // empty: the configured one
+	// DenyNetwork leaves nothing of what the profile grants, and Allow what it names:
+	// HOST[:PORT] or CIDR[:PORT]. Empty: all of it.
+	DenyNetwork bool
+	Allow       []string
 }
 
 // Input is an open file to be shown at /inputs/NAME. The file stays the caller's.

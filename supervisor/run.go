@@ -55,6 +55,7 @@ func (s *Supervisor) Run(ctx context.Context, req *Request, obs Observer) (*audi
 	}
 	r := &run{
 		supervisor: s, id: id, req: req, plan: plan, limits: limits,
+		net: network{policy: plan.policy},
 		log: s.log.With("run", id), tally: newTally(), lineage: lineage{}, mainExited: make(chan struct{}),
 	}
 	r.onRelease("leave the supervisor", func(context.Context) error { s.runs.Done(); return nil })
@@ -95,9 +96,13 @@ type run struct {
 	folded  uint64 // acts that these stand for beyond themselves
 	raced   uint64 // of these, how many are in doubt
 	box     box.Box
+	net     network
+
+	mu      sync.Mutex // of what both the kernel's and the gateway's events change: the journal and its counts, too
 	watch   *bpf.Watch
 	tally   *tally
 	lineage lineage
+	told    int64 // events of the gateway's in the journal
 
 	mainExited chan struct{} // closed when the kernel has said that the main process ended
 
@@ -163,6 +168,8 @@ func (r *run) begin(context.Context) (err error) {
 		Code:     audit.CodeRef{Name: r.req.Name, Bytes: int64(len(r.req.Code)), SHA256: hex.EncodeToString(sum[:])},
 		Inputs:   []audit.InputRef{},
 		Limits:   r.limits,
+		Profile:  r.plan.profile.Name,
+		Egress:   describe(r.net.policy),
 	}
 	for _, a := range r.plan.argv {
 		r.request.Argv = append(r.request.Argv, audit.Text(a))
@@ -182,7 +189,21 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	r.onRelease("network namespace", func(context.Context) error { return ns.Close() })
+	served, err := r.serve(ctx, ns)
+	if err != nil {
+		return err
+	}
+	err = r.prepareBox(ctx, ns)
+	// Before the box's own processes are there.
+	if err := errors.Join(err, served()); err != nil {
+		return err
+	}
+	return r.box.Start(ctx)
+}
 
+// prepareBox makes the box and has it watched.
+func (r *run) prepareBox(ctx context.Context, ns *netpolicy.Namespace) (err error) {
+	s := r.supervisor
 	r.box, err = s.runtime.Create(ctx, box.Spec{
 		ID: r.id, Image: r.plan.ref, Limits: r.limits, NetNS: ns.Path(), Resolver: netpolicy.Resolver,
 	})
@@ -191,13 +212,18 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.onRelease("box", r.box.Destroy)
 
-	r.watch, err = s.sensor.Watch(bpf.WatchOptions{Run: r.id, CgroupID: r.box.CgroupID(), RingBytes: s.ringBytes, Events: uint64(r.limits.AuditEvents)})
+	watch, err := s.sensor.Watch(bpf.WatchOptions{
+		Run: r.id, CgroupID: r.box.CgroupID(), RingBytes: s.ringBytes, Events: uint64(r.limits.AuditEvents),
+		Grants: grants(r.net.policy),
+	})
 	if err != nil {
 		return err
 	}
-	r.onRelease("watch", func(context.Context) error { return r.watch.Close() })
-
-	return r.box.Start(ctx)
+	r.onRelease("watch", func(context.Context) error { return watch.Close() })
+	r.mu.Lock()
+	r.watch = watch
+	r.mu.Unlock()
+	return nil
 }
 
 // attach gives the box its code and inputs, and begins the record.
@@ -205,6 +231,11 @@ func (r *run) attach(ctx context.Context) error {
 	if err := r.box.AttachCode(r.req.Name, r.req.Code); err != nil {
 		return err
 	}
+	env, err := r.trust()
+	if err != nil {
+		return err
+	}
+	r.plan.env = append(r.plan.env, env...)
 	q := r.request
 	for _, in := range r.req.Inputs {
 		how, err := r.box.AttachInput(ctx, in.Name, in.File)
@@ -285,6 +316,7 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 		case err := <-blind:
 			e.blind = err
 		case e.loss = <-lossy:
+		case e.gateway = <-r.net.gateway.Failed():
 		case <-ctx.Done():
 			e.canceled = context.Cause(ctx)
 		}
@@ -314,13 +346,16 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	streams.wait()
 	stopWatching()
 	watching.Wait()
+	if e.gateway == nil {
+		e.gateway = r.net.gateway.Finish(ctx)
+	}
 	if e.blind == nil {
 		select {
 		case e.blind = <-blind:
 		default:
 		}
 	}
-	if err := r.drain(); err != nil && e.blind == nil {
+	if err := errors.Join(r.drain(), r.reconcile()); err != nil && e.blind == nil {
 		e.blind = err
 	}
 	if e.loss == nil && r.supervisor.onLoss == KillOnLoss {
@@ -343,8 +378,9 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	e.raced = r.raced
 	oom := max(r.tally.oom, usage.OOMKills) // the kernel's own count has those whose event was lost
 	e.kernel, e.oom, e.mainOOM, e.pidsHit = r.tally.exit, oom, r.tally.mainOOM, usage.PIDsHit
-	v.Egress = r.tally.egress()
+	v.Egress = r.tally.destinations()
 	e.blocked, e.blockedMore = v.Egress.Blocked, v.Egress.BlockedMore
+	e.granted = len(r.net.policy.Allow) > 0
 	e.refused, e.foreign = r.tally.refusals(), r.tally.foreign
 	e.judge(v)
 	v.Stdout, v.Stderr = streams.stdout.output(), streams.stderr.output()
@@ -397,10 +433,15 @@ func (r *run) drain() error {
 }
 
 func (r *run) take(events []audit.Event) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	ended := r.tally.exit != nil
 	for i := range events {
 		e := &events[i]
 		r.lineage.add(e)
+		if e.Net != nil {
+			r.explain(e.Net)
+		}
 		r.tally.add(e)
 		if e.Repeat != nil {
 			r.folded += e.Repeat.Count
@@ -415,7 +456,11 @@ func (r *run) take(events []audit.Event) error {
 	if err := r.write(events); err != nil {
 		return err
 	}
-	r.noted += uint64(len(events))
+	for i := range events {
+		if events[i].Seq != 0 {
+			r.noted++
+		}
+	}
 	return nil
 }
 

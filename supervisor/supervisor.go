@@ -29,10 +29,13 @@ type Options struct {
 	// language that is not here gets the first image that has it.
 	DefaultImages map[string]string
 	Limits        LimitRange
-	RingBytes     int           // of each run's ring buffer, a power of two; default 8 MiB: making one costs 1.5 ms a MiB
-	OnLoss        LossPolicy    // default KillOnLoss
-	StopTimeout   time.Duration // how long runs may go on after Stop; default 10 s
-	Logger        *slog.Logger
+	// Profiles says what runs may reach.
+	Profiles    Profiles
+	Network     Network
+	RingBytes   int           // of each run's ring buffer, a power of two; default 8 MiB: making one costs 1.5 ms a MiB
+	OnLoss      LossPolicy    // default KillOnLoss
+	StopTimeout time.Duration // how long runs may go on after Stop; default 10 s
+	Logger      *slog.Logger
 }
 
 // LimitRange is what a run gets by default, and at most.
@@ -59,6 +62,8 @@ type Supervisor struct {
 	sensor        *bpf.Sensor
 	defaultImages map[string]string
 	limits        LimitRange
+	profiles      Profiles
+	network       Network
 	ringBytes     int
 	onLoss        LossPolicy
 	stopTimeout   time.Duration
@@ -85,7 +90,7 @@ func New(o Options) (*Supervisor, error) {
 	}
 	s := &Supervisor{
 		runDir: o.RunDir, store: store, runtime: o.Runtime, sensor: o.Sensor, lock: o.Lock,
-		defaultImages: o.DefaultImages, limits: o.Limits, ringBytes: o.RingBytes,
+		defaultImages: o.DefaultImages, limits: o.Limits, profiles: o.Profiles, network: o.Network, ringBytes: o.RingBytes,
 		stopTimeout: o.StopTimeout, log: o.Logger,
 		active: map[string]context.CancelCauseFunc{},
 	}
@@ -170,7 +175,7 @@ func interrupted(r *audit.Record) (*audit.Verdict, error) {
 	if end.Status != string(v.Status) {
 		v.Reason = fmt.Sprintf("the supervisor ended before it could give this run's verdict; its record is whole, and ends with %q: %s", end.Status, end.Reason)
 	}
-	v.Audit, v.Egress, v.Files, v.Usage.OOMKills = sum, t.egress(), t.files, t.oom
+	v.Audit, v.Egress, v.Files, v.Usage.OOMKills = sum, t.destinations(), t.files, t.oom
 	return v, nil
 }
 

@@ -44,9 +44,13 @@ func newSupervisor(t *testing.T, change func(*Options)) *Supervisor {
 		Lock:    testLock(t, map[string]string{"shell": shells}),
 		Limits:  LimitRange{Default: defaults, Ceiling: ceiling},
 		Logger:  slog.New(slog.DiscardHandler),
+		Network: Network{Addresses: func() ([]netip.Addr, error) { return nil, nil }},
 	}
 	if change != nil {
 		change(&o)
+	}
+	if o.Sensor != nil { // as root
+		o.Network.Gateway = filepath.Join(testenv.BinDir(t), "proctor-gateway")
 	}
 	s, err := New(o)
 	must(t, err)

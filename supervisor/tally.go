@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"proctor/audit"
+	"proctor/netpolicy"
 )
 
 // initPID is a box's init inside its PID namespace.
@@ -29,9 +30,12 @@ type tally struct {
 	blockedMore, allowedMore, refusedMore int64
 	foreign                               bool // a call of another ABI ended a thread
 	allowed                               map[destination]int64
+
+	egress reconciliation
 }
 
 type destination struct {
+	name     audit.Text
 	address  netip.Addr
 	port     uint16
 	protocol string
@@ -39,7 +43,10 @@ type destination struct {
 }
 
 func newTally() *tally {
-	return &tally{blocked: map[destination]int64{}, allowed: map[destination]int64{}, refused: map[string]int64{}}
+	return &tally{
+		blocked: map[destination]int64{}, allowed: map[destination]int64{}, refused: map[string]int64{},
+		egress: newReconciliation(),
+	}
 }
 
 // What a verdict lists at most. Past it, attempts are in the record only.
@@ -72,18 +79,24 @@ func (t *tally) add(e *audit.Event) {
 			t.files.Written += int64(e.Acts())
 		}
 	case audit.KindConnect, audit.KindSend:
-		d := destination{e.Net.Address, e.Net.Port, e.Net.Protocol, e.Net.Rule}
-		into, more := t.blocked, &t.blockedMore
-		if e.Net.Decision == audit.Allowed {
-			if e.Net.Address.IsLoopback() || e.Net.Address.IsUnspecified() {
-				return
-			}
-			into, more = t.allowed, &t.allowedMore
+		t.egress.kernel(e)
+		d := destination{e.Net.Host, e.Net.Address, e.Net.Port, e.Net.Protocol, e.Net.Rule}
+		if e.Net.Decision == audit.Blocked {
+			t.note(t.blocked, &t.blockedMore, d, e.Acts())
 		}
-		if _, known := into[d]; known || len(into) < maxDestinations {
-			into[d] += int64(e.Acts())
+		// Of what the kernel lets through, the gateway has more to say.
+	case audit.KindQuery:
+		t.egress.query(e.Query)
+		if e.Query.Decision == audit.Blocked {
+			t.note(t.blocked, &t.blockedMore, destination{name: e.Query.Name, port: netpolicy.DNS, protocol: "dns", rule: e.Query.Rule}, 1)
+		}
+	case audit.KindFlow:
+		t.egress.flow(e.Flow)
+		d := destination{e.Flow.Name, e.Flow.Address, e.Flow.Port, e.Flow.Protocol, e.Flow.Rule}
+		if e.Flow.Decision == audit.Blocked {
+			t.note(t.blocked, &t.blockedMore, d, 1)
 		} else {
-			*more += int64(e.Acts())
+			t.note(t.allowed, &t.allowedMore, d, 1)
 		}
 	case audit.KindChange:
 		if e.Change.Errno == "" {
@@ -97,6 +110,15 @@ func (t *tally) add(e *audit.Event) {
 			t.refusedMore += int64(e.Acts())
 		}
 		t.foreign = t.foreign || e.Refused.Signal != ""
+	}
+}
+
+// note counts attempts at a destination.
+func (t *tally) note(into map[destination]int64, more *int64, d destination, acts uint64) {
+	if _, known := into[d]; known || len(into) < maxDestinations {
+		into[d] += int64(acts)
+	} else {
+		*more += int64(acts)
 	}
 }
 
@@ -127,17 +149,22 @@ func (t *tally) refusals() []audit.RefusedCall {
 	return l
 }
 
-// egress lists the destinations, most tried first.
-func (t *tally) egress() audit.Egress {
-	list := func(m map[destination]int64) []audit.Destination {
+// destinations lists them, most tried first.
+func (t *tally) destinations() audit.Egress {
+	list := func(m map[destination]int64, remedy func(destination) string) []audit.Destination {
 		var l []audit.Destination
 		for d, n := range m {
-			l = append(l, audit.Destination{Address: d.address, Port: d.port, Protocol: d.protocol, Count: n, Rule: d.rule})
+			l = append(l, audit.Destination{Name: d.name, Address: d.address, Port: d.port, Protocol: d.protocol, Count: n, Rule: d.rule, Remedy: remedy(d)})
 		}
 		slices.SortFunc(l, func(a, b audit.Destination) int {
-			return cmp.Or(cmp.Compare(b.Count, a.Count), a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Rule, b.Rule))
+			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name), a.Address.Compare(b.Address),
+				cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Rule, b.Rule))
 		})
 		return l
 	}
-	return audit.Egress{Allowed: list(t.allowed), Blocked: list(t.blocked), AllowedMore: t.allowedMore, BlockedMore: t.blockedMore}
+	none := func(destination) string { return "" }
+	return audit.Egress{
+		Allowed: list(t.allowed, none), Blocked: list(t.blocked, remedyFor),
+		AllowedMore: t.allowedMore, BlockedMore: t.blockedMore,
+	}
 }

@@ -98,20 +98,29 @@ func TestTallyEgress(t *testing.T) {
 		attempt(audit.KindConnect, "tcp", "127.0.0.1", 8080, audit.Allowed, "loopback"),
 		attempt(audit.KindConnect, "tcp", "0.0.0.0", 8080, audit.Allowed, "loopback"),
 		attempt(audit.KindSend, "udp", "::1", 53, audit.Allowed, "loopback"),
+		// Of what the kernel lets through to the gateway, that has the last word.
 		attempt(audit.KindConnect, "tcp", "203.0.113.9", 443, audit.Allowed, "granted"),
-	).egress()
+		audit.Event{Kind: audit.KindFlow, Flow: &audit.Flow{Protocol: "tcp", Address: netip.MustParseAddr("203.0.113.9"), Port: 443, Decision: audit.Allowed, Rule: "203.0.113.0/24:443/tcp"}},
+		attempt(audit.KindConnect, "tcp", "198.18.1.1", 443, audit.Allowed, "granted"),
+		audit.Event{Kind: audit.KindFlow, Flow: &audit.Flow{Protocol: "tcp", Address: netip.MustParseAddr("198.18.1.1"), Port: 443, Name: "api.example", Claimed: "other.example", Decision: audit.Blocked, Rule: "not the name"}},
+		audit.Event{Kind: audit.KindQuery, Query: &audit.Query{Name: "files.pythonhosted.org", Type: "A", Decision: audit.Blocked, Rule: "not granted"}},
+		audit.Event{Kind: audit.KindQuery, Query: &audit.Query{Name: "files.pythonhosted.org", Type: "AAAA", Decision: audit.Blocked, Rule: "not granted"}},
+		audit.Event{Kind: audit.KindQuery, Query: &audit.Query{Name: "api.example", Type: "A", Decision: audit.Allowed, Rule: "api.example:443", Answers: []netip.Addr{netip.MustParseAddr("198.18.1.1")}}},
+	).destinations()
 	to := func(address string, port uint16, protocol string, n int64, rule string) audit.Destination {
 		return audit.Destination{Address: netip.MustParseAddr(address), Port: port, Protocol: protocol, Count: n, Rule: rule}
 	}
 	want := audit.Egress{
-		Allowed: []audit.Destination{to("203.0.113.9", 443, "tcp", 1, "granted")},
+		Allowed: []audit.Destination{to("203.0.113.9", 443, "tcp", 1, "203.0.113.0/24:443/tcp")},
 		Blocked: []audit.Destination{
 			to("192.0.2.53", 53, "udp", 3, none),
+			{Name: "files.pythonhosted.org", Port: 53, Protocol: "dns", Count: 2, Rule: "not granted", Remedy: wellKnown[0].remedy},
 			to("127.0.0.1", 80, "tcp", 1, "no policy"),
 			to("198.51.100.7", 80, "tcp", 1, none),
 			to("198.51.100.7", 443, "tcp", 1, none),
 			to("2001:db8::5", 80, "tcp", 1, "another"),
 			to("2001:db8::5", 80, "tcp", 1, none),
+			{Name: "api.example", Address: netip.MustParseAddr("198.18.1.1"), Port: 443, Protocol: "tcp", Count: 1, Rule: "not the name"},
 		},
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
@@ -128,11 +137,11 @@ func TestTallyBoundsDestinations(t *testing.T) {
 	}
 	again := attempt(audit.KindConnect, "tcp", "198.51.100.7", 5, audit.Blocked, "no network granted")
 	tally.add(&again)
-	blocked := tally.egress().Blocked
+	blocked := tally.destinations().Blocked
 	if len(blocked) != maxDestinations {
 		t.Errorf("%d destinations, want %d", len(blocked), maxDestinations)
 	}
-	if more := tally.egress().BlockedMore; more != 2*maxDestinations {
+	if more := tally.destinations().BlockedMore; more != 2*maxDestinations {
 		t.Errorf("%d more, want %d", more, 2*maxDestinations)
 	}
 	if blocked[0].Port != 5 || blocked[0].Count != 2 {

@@ -108,8 +108,11 @@ os._exit(3)
 		"mapped":       reached(audit.KindConnect, "tcp", "203.0.113.9", 4662, audit.Blocked),
 		"udp4":         reached(audit.KindSend, "udp", "198.51.100.8", 4663, audit.Blocked),
 		"udp6":         reached(audit.KindSend, "udp", "2001:db8::6", 4664, audit.Blocked),
-		"the look-up of a name": func(e *audit.Event) bool {
-			return e.Net != nil && e.Net.Address.String() == "192.0.2.53" && e.Net.Port == 53 && e.Net.Decision == audit.Blocked
+		"the question for a name": func(e *audit.Event) bool {
+			return e.Net != nil && e.Net.Address.String() == "192.0.2.53" && e.Net.Port == 53 && e.Net.Decision == audit.Allowed && e.Net.Rule == "Proctor's resolver"
+		},
+		"its answer": func(e *audit.Event) bool {
+			return e.Query != nil && e.Query.Name == "example.test" && e.Query.Code == "NXDOMAIN" && e.Query.Decision == audit.Blocked && e.Process != nil && e.Process.Comm == "python3"
 		},
 		"loopback":            reached(audit.KindConnect, "tcp", "127.0.0.1", 4665, audit.Allowed),
 		"the end of the main": func(e *audit.Event) bool { return e.Exit != nil && e.Exit.Code == 3 },
@@ -125,9 +128,13 @@ os._exit(3)
 	}
 	blocked := map[string]bool{}
 	for _, d := range v.Egress.Blocked {
-		blocked[fmt.Sprintf("%s %s", d.Protocol, netip.AddrPortFrom(d.Address, d.Port))] = true
+		place := netip.AddrPortFrom(d.Address, d.Port).String()
+		if d.Name != "" {
+			place = string(d.Name)
+		}
+		blocked[d.Protocol+" "+place] = true
 	}
-	for _, want := range []string{"tcp 198.51.100.7:4660", "tcp [2001:db8::5]:4661", "tcp 203.0.113.9:4662", "udp 198.51.100.8:4663", "udp [2001:db8::6]:4664", "udp 192.0.2.53:53"} {
+	for _, want := range []string{"tcp 198.51.100.7:4660", "tcp [2001:db8::5]:4661", "tcp 203.0.113.9:4662", "udp 198.51.100.8:4663", "udp [2001:db8::6]:4664", "dns example.test"} {
 		if !blocked[want] {
 			t.Errorf("the verdict does not name %s: %v", want, v.Egress.Blocked)
 		}
@@ -197,6 +204,12 @@ func checkRecord(t *testing.T, v *audit.Verdict, events []audit.Event) {
 	for _, e := range events[1 : len(events)-1] {
 		if e.Run != v.Run {
 			t.Errorf("an event of run %s", e.Run)
+		}
+		if e.Query != nil || e.Flow != nil {
+			if e.Seq != 0 {
+				t.Errorf("the gateway's word has a number of the kernel's: %+v", e)
+			}
+			continue
 		}
 		if e.Process == nil || e.Process.PID == 0 || e.Process.HostID == 0 || e.Time.IsZero() {
 			t.Errorf("an event without process or time: %+v", e)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -60,6 +61,20 @@ func line(e *audit.Event, withRun bool) string {
 			fmt.Fprintf(&b, " %s (%s)", e.Net.Decision, e.Net.Rule)
 		}
 		b.WriteString(failure(e.Net.Errno))
+	case e.Query != nil:
+		q := e.Query
+		fmt.Fprintf(&b, " %s %s %s (%s) %s", printable(q.Type), q.Name.Printable(), q.Decision, printable(q.Rule), printable(q.Code))
+		for _, a := range q.Answers {
+			fmt.Fprintf(&b, " %s", a)
+		}
+	case e.Flow != nil:
+		fmt.Fprintf(&b, " %s", flow(e.Flow))
+	case e.Scrub != nil:
+		fmt.Fprintf(&b, " credential %s taken out of the %s of an answer of %s, %d times",
+			printable(e.Scrub.Credential), printable(e.Scrub.Where), e.Scrub.Name.Printable(), e.Scrub.Count)
+	case e.Finding != nil:
+		f := e.Finding
+		fmt.Fprintf(&b, " %s: %s %s, the kernel saw %d, the gateway %d", f.What, f.Protocol, address(f.Address, f.Port), f.Kernel, f.Gateway)
 	case e.Start != nil:
 		fmt.Fprintf(&b, " %s in %s", printable(e.Start.Code.Name), e.Start.Image.Name)
 	case e.End != nil:
@@ -97,7 +112,49 @@ func endpoint(n *audit.Network) string {
 	if n.Protocol == "unix" {
 		return n.Name.Printable()
 	}
-	return net.JoinHostPort(n.Address.String(), strconv.Itoa(int(n.Port)))
+	s := address(n.Address, n.Port)
+	if n.Host != "" {
+		s += " " + n.Host.Printable()
+	}
+	return s
+}
+
+func address(a netip.Addr, port uint16) string {
+	return net.JoinHostPort(a.String(), strconv.Itoa(int(port)))
+}
+
+// flow is a connection as the gateway saw it.
+func flow(f *audit.Flow) string {
+	s := fmt.Sprintf("%s %s", printable(f.Protocol), address(f.Address, f.Port))
+	if f.Proxy {
+		s += " by the proxy"
+	}
+	if f.Name != "" {
+		s += " " + f.Name.Printable()
+	}
+	if f.Claimed != "" {
+		s += " claimed to be for " + f.Claimed.Printable()
+	}
+	s += fmt.Sprintf(" %s (%s)", f.Decision, printable(f.Rule))
+	if f.Upstream.IsValid() {
+		s += " → " + f.Upstream.String()
+	}
+	if f.Credential != "" {
+		s += " with credential " + printable(f.Credential)
+	}
+	if f.Requests > 0 {
+		s += fmt.Sprintf(", %d requests", f.Requests)
+	}
+	if f.Decision == audit.Allowed {
+		s += fmt.Sprintf(", %d bytes up, %d down, %.0f ms", f.BytesUp, f.BytesDown, f.DurationMS)
+	}
+	if f.Count > 1 {
+		s += fmt.Sprintf(" — %d of them", f.Count)
+	}
+	if f.Error != "" {
+		s += ": " + printable(f.Error)
+	}
+	return s
 }
 
 func change(c *audit.Change) string {

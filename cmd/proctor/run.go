@@ -29,8 +29,8 @@ var runCommand = &cli.Command{
 	Usage:     "run a program in a box of its own",
 	ArgsUsage: "FILE|- [-- ARGUMENTS...]",
 	Description: `The program is read from FILE, or from stdin for "-". It finds its inputs in /inputs,
-works in /scratch, and leaves results in /outputs. It has no network, and nothing of
-this machine but what is passed in.
+works in /scratch, and leaves results in /outputs. It has nothing of this machine but what
+is passed in, and no network but what its profile grants by name.
 
 The exit code is the program's own, or 124 for a timeout, 125 when Proctor could not run
 it, 137 when it was killed or ran out of memory, 2 for a wrong command line.
@@ -47,6 +47,9 @@ it, 137 when it was killed or ran out of memory, 2 for a wrong command line.
 		&cli.StringFlag{Name: "image", Usage: "`NAME` of the image to run in; default: the configured one for the language"},
 		&cli.GenericFlag{Name: "input", Aliases: []string{"i"}, Value: &textList{}, Usage: "show the file at /inputs/NAME, read-only: `PATH[:NAME]`; may be given again"},
 		&cli.StringFlag{Name: "output-dir", Aliases: []string{"o"}, Usage: "put what the program leaves in /outputs into `DIR`; files that exist are not replaced"},
+		&cli.StringFlag{Name: "profile", Aliases: []string{"p"}, Usage: "run under the profile `NAME`, which says what it may reach; default: the configured one, which is offline"},
+		&cli.BoolFlag{Name: "deny-network", Usage: "let it reach nothing, whatever the profile grants"},
+		&cli.StringSliceFlag{Name: "allow", Usage: "of what the profile grants, let it reach `HOST[:PORT]` alone, or a CIDR[:PORT]; may be given again"},
 		&cli.StringFlag{Name: "timeout", Usage: "end it after `DURATION` such as 30s"},
 		&cli.StringFlag{Name: "memory", Usage: "let it use at most `SIZE` such as 512M, and what scratch may hold on top"},
 		&cli.StringFlag{Name: "cpus", Usage: "let it use at most `NUMBER` processors, such as 1.5"},
@@ -165,10 +168,13 @@ func runRequest(c *cli.Context) (*api.RunRequest, error) {
 		}
 		rest = rest[1:]
 	}
-	if err := noEmpty(c, "lang", "image", "output-dir"); err != nil {
+	if err := noEmpty(c, "lang", "image", "output-dir", "profile"); err != nil {
 		return nil, err
 	}
-	req := &api.RunRequest{Image: c.String("image"), Language: c.String("lang")}
+	req := &api.RunRequest{
+		Image: c.String("image"), Language: c.String("lang"),
+		Profile: c.String("profile"), DenyNetwork: c.Bool("deny-network"), Allow: c.StringSlice("allow"),
+	}
 	for _, a := range rest {
 		req.Args = append(req.Args, audit.Text(a))
 	}

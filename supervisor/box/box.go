@@ -28,6 +28,9 @@ type Box interface {
 	Start(ctx context.Context) error
 	// AttachCode puts the code at the named place below /code, read-only for the box.
 	AttachCode(name string, code []byte) error
+	// AttachTrust puts certificates of authorities at the named places below [TrustDir],
+	// read-only for the box.
+	AttachTrust(files map[string][]byte) error
 	// AttachInput shows the open file at /inputs/NAME, read-only. The file stays the
 	// caller's to close. It says how the file got in: mounted or copied.
 	AttachInput(ctx context.Context, name string, f *os.File) (Attachment, error)
@@ -46,6 +49,9 @@ type Box interface {
 	// Destroy kills what runs and removes everything that Create and Start made.
 	Destroy(ctx context.Context) error
 }
+
+// TrustDir is where a box finds the certificates that it is to trust.
+const TrustDir = "/.proctor/trust"
 
 // Spec says what a box may use. The zero value of a limit is not "unlimited": it is
 // refused by Validate.

@@ -35,9 +35,23 @@ type Config struct {
 	Cgroup string `yaml:"cgroup"`
 
 	DefaultImages map[string]string `yaml:"default_images"` // language → image
-	Limits        Limits            `yaml:"limits"`
-	OnAuditLoss   LossPolicy        `yaml:"on_audit_loss"` // what becomes of a run whose record can't be complete; default kill
-	StopTimeout   Duration          `yaml:"stop_timeout"`  // how long runs may go on after SIGTERM; default 10s
+
+	Profiles       string  `yaml:"profiles"`        // directory of what runs may reach; default /etc/proctor/profiles
+	DefaultProfile string  `yaml:"default_profile"` // of a run that names none; default offline
+	Network        Network `yaml:"network"`
+
+	Limits      Limits     `yaml:"limits"`
+	OnAuditLoss LossPolicy `yaml:"on_audit_loss"` // what becomes of a run whose record can't be complete; default kill
+	StopTimeout Duration   `yaml:"stop_timeout"`  // how long runs may go on after SIGTERM; default 10s
+}
+
+// Network is the outside as granted names are looked for there.
+type Network struct {
+	// Resolvers are ADDRESS[:PORT], asked in this order. Default: those of /etc/resolv.conf.
+	Resolvers []string `yaml:"resolvers"`
+	// CAFile holds the certificates of the authorities that runs trust, and that hosts with a
+	// credential are verified by, in PEM. Default: the system's.
+	CAFile string `yaml:"ca_file"`
 }
 
 // Limits are what a run gets by default, and at most.
@@ -106,6 +120,8 @@ func (c *Config) Complete() error {
 	setDefault(&c.RunDir, "/run/proctor")
 	setDefault(&c.Socket, filepath.Join(c.RunDir, "proctor.sock"))
 	setDefault(&c.Images, filepath.Join(c.StateDir, "images"))
+	setDefault(&c.Profiles, "/etc/proctor/profiles")
+	setDefault(&c.DefaultProfile, "offline")
 	if c.LibDir == "" {
 		exe, err := os.Executable()
 		if err != nil {
@@ -114,7 +130,7 @@ func (c *Config) Complete() error {
 		c.LibDir = filepath.Dir(exe)
 	}
 	// Relative ones are relative to where the supervisor was started, for all who are told.
-	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.Socket, &c.Images, &c.LibDir} {
+	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.Socket, &c.Images, &c.LibDir, &c.Profiles} {
 		abs, err := filepath.Abs(*p)
 		if err != nil {
 			return fmt.Errorf("configuration: %w", err)

@@ -143,6 +143,7 @@ func TestDefaults(t *testing.T) {
 		StateDir: "/var/lib/proctor", RunDir: "/run/proctor", Socket: "/run/proctor/proctor.sock", LibDir: filepath.Dir(exe),
 		Images: "/var/lib/proctor/images", Cgroup: "proctor", DefaultImages: map[string]string{"python": "python-data", "sh": "shell"},
 		Limits: Limits{Default: builtinDefault, Ceiling: builtinCeiling}, OnAuditLoss: "kill", StopTimeout: Duration(10 * time.Second),
+		Profiles: "/etc/proctor/profiles", DefaultProfile: "offline",
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)

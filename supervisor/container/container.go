@@ -113,6 +113,16 @@ func (b *containerBox) AttachCode(name string, code []byte) error {
 	return nil
 }
 
+// AttachTrust implements box.Box.
+func (b *containerBox) AttachTrust(files map[string][]byte) error {
+	for name, content := range files {
+		if err := b.work.put(filepath.Join("trust", name), content); err != nil {
+			return fmt.Errorf("certificates: %w", err)
+		}
+	}
+	return nil
+}
+
 // Go implements box.Box.
 func (b *containerBox) Go(_ context.Context, p box.Program) error {
 	for _, f := range p.Stdio {

@@ -129,6 +129,7 @@ func mounts(w *workspace, initBinary string) []specs.Mount {
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "strictatime", "mode=755", "size=64k", "nr_inodes=64"}},
 		bind(initPath, initBinary, "ro"),
 		bind(controlDir, w.path("ctl"), "ro", "noexec"),
+		bind(box.TrustDir, w.path("trust"), "ro", "noexec"),
 		bind("/sys", w.path("sys"), "ro", "noexec"),
 		bind("/code", w.path("code"), "ro"),
 		bind("/inputs", w.path("inputs"), "ro", "noexec"),

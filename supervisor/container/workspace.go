@@ -55,6 +55,7 @@ func newWorkspace(dir string, limits box.Limits, idBase uint32, cpus int, resolv
 	}{
 		{"ctl", 0o755, false},
 		{"code", 0o755, false},
+		{"trust", 0o755, false},
 		{"inputs", 0o755, false},
 		{"etc", 0o755, false},
 		{"sys", 0o755, false},

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"proctor/bpf"
 	"proctor/images"
+	"proctor/netpolicy"
 	"proctor/supervisor"
 	"proctor/supervisor/cgroup"
 	"proctor/supervisor/config"
@@ -64,7 +66,10 @@ func Start(ctx context.Context, c *config.Config, log *slog.Logger, progress ima
 	if err != nil {
 		return nil, err
 	}
-	sensor, err := bpf.Open(bpf.Options{Cgroup: cgroups.Unified(c.Cgroup), Dir: filepath.Join(c.RunDir, "kernel"), Permitted: container.Permitted(), Logger: log})
+	sensor, err := bpf.Open(bpf.Options{
+		Cgroup: cgroups.Unified(c.Cgroup), Dir: filepath.Join(c.RunDir, "kernel"), Permitted: container.Permitted(),
+		Own: []netip.Addr{netpolicy.Own4, netpolicy.Own6}, Logger: log,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +86,12 @@ func Start(ctx context.Context, c *config.Config, log *slog.Logger, progress ima
 	if err != nil {
 		return nil, err
 	}
+	outside, err := network(c)
+	if err != nil {
+		return nil, err
+	}
 	h.Supervisor, err = supervisor.New(supervisor.Options{
+		Profiles: supervisor.Profiles{Dir: c.Profiles, Default: c.DefaultProfile}, Network: outside,
 		StateDir: c.StateDir, RunDir: c.RunDir, OnLoss: supervisor.LossPolicy(c.OnAuditLoss), Runtime: runtime, Sensor: sensor, Lock: lock,
 		DefaultImages: c.DefaultImages, Limits: c.Limits.Range(), StopTimeout: time.Duration(c.StopTimeout), Logger: log,
 	})

@@ -1,0 +1,692 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/miekg/dns"
+
+	"proctor/audit"
+	"proctor/testenv"
+)
+
+// A world is what there is outside of runs: a resolver, and servers with certificates of an
+// authority that the supervisor knows. All of it is on loopback addresses, which names lead to
+// only because the profiles grant them as a range, too.
+type world struct {
+	dir      string
+	resolver netip.AddrPort
+	ca       *x509.Certificate
+	key      *ecdsa.PrivateKey
+
+	mu       sync.Mutex
+	hosts    map[string][]netip.Addr
+	asked    []string // of the resolver
+	requests []string // of the servers: host, method, path, and what stands in Authorization
+}
+
+// The addresses that this world's servers have.
+var (
+	apiAddress   = netip.MustParseAddr("127.77.0.1")
+	otherAddress = netip.MustParseAddr("127.77.0.2")
+)
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{dir: testenv.Dir(t), hosts: map[string][]netip.Addr{
+		"api.example": {apiAddress}, "other.example": {otherAddress}, "a.files.example": {apiAddress}, "nobody.example": {netip.MustParseAddr("127.77.0.9")},
+	}}
+	w.serveDNS(t)
+	w.makeAuthority(t)
+	for host, at := range map[string]netip.Addr{"api.example": apiAddress, "other.example": otherAddress} {
+		w.serveHTTP(t, host, at)
+	}
+	return w
+}
+
+func (w *world) serveDNS(t *testing.T) {
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.resolver = conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(w.answer)}
+	done := make(chan error, 1)
+	go func() { done <- server.ActivateAndServe() }()
+	t.Cleanup(func() {
+		conn.Close()
+		<-done
+	})
+}
+
+func (w *world) answer(to dns.ResponseWriter, q *dns.Msg) {
+	w.mu.Lock()
+	name := strings.TrimSuffix(q.Question[0].Name, ".")
+	addresses, known := w.hosts[name]
+	w.asked = append(w.asked, name)
+	w.mu.Unlock()
+	m := new(dns.Msg)
+	m.SetReply(q)
+	if !known {
+		m.Rcode = dns.RcodeNameError
+	}
+	for _, a := range addresses {
+		if a.Is4() && q.Question[0].Qtype == dns.TypeA {
+			m.Answer = append(m.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: a.AsSlice()})
+		}
+	}
+	_ = to.WriteMsg(m)
+}
+
+func (w *world) makeAuthority(t *testing.T) {
+	var err error
+	if w.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the world of a test"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &w.key.PublicKey, w.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.ca, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(w.caFile(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) caFile() string { return filepath.Join(w.dir, "ca.pem") }
+
+func (w *world) certificate(t *testing.T, host string) tls.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host, "*.files.example"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, w.ca, &w.key.PublicKey, w.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: w.key}
+}
+
+// serveHTTP has a server of the host on port 443, with TLS, and on port 80.
+func (w *world) serveHTTP(t *testing.T, host string, at netip.Addr) {
+	t.Helper()
+	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.mu.Lock()
+		w.requests = append(w.requests, fmt.Sprintf("%s: %s %s%s auth=%q %d bytes", host, r.Method, r.Host, r.URL, r.Header.Get("Authorization"), len(body)))
+		w.mu.Unlock()
+		switch r.URL.Path {
+		case "/echo":
+			fmt.Fprintf(rw, "you sent %s", r.Header.Get("Authorization"))
+		case "/redirect":
+			http.Redirect(rw, r, "https://other.example/stolen", http.StatusFound)
+		default:
+			fmt.Fprintf(rw, "hello from %s", host)
+		}
+	})
+	done := make(chan struct{}, 2)
+	for _, port := range []uint16{80, 443} {
+		l, err := net.Listen("tcp", netip.AddrPortFrom(at, port).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0)} // clients break off
+		serve := server.Serve
+		if port == 443 {
+			server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{w.certificate(t, host)}}
+			serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+		}
+		go func() {
+			_ = serve(l)
+			done <- struct{}{}
+		}()
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if server.Shutdown(ctx) != nil {
+				server.Close()
+			}
+			<-done
+		})
+	}
+}
+
+// seen returns what the outside was asked so far.
+func (w *world) seen() (asked, requests []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.asked), slices.Clone(w.requests)
+}
+
+const clientProfile = `
+description: what the tests of the network may reach
+egress:
+  allow:
+    - {host: api.example, ports: [80, 443]}
+    - {host: "*.files.example"}
+    - {host: nobody.example}
+    - {cidr: 127.77.0.0/24, ports: [80, 443]}
+`
+
+// theSecret is what no run, record or log may hold.
+const theSecret = "s3cr3t-of-the-operator-0123456789"
+
+func credentialProfile(secretFile string) string {
+	return fmt.Sprintf(`
+description: an API with a credential
+egress:
+  allow:
+    - {host: api.example, ports: [80, 443]}
+    - {host: other.example}
+    - {cidr: 127.77.0.0/24, ports: [80, 443]}
+  credentials:
+    - name: key
+      host: api.example
+      header: Authorization
+      format: "Bearer {secret}"
+      source: {file: %s}
+      methods: [GET, POST]
+      paths: ["/v1/*", /echo, /redirect]
+`, secretFile)
+}
+
+// supervisor starts one that knows this world, with the image that has Python.
+func (w *world) supervisor(t *testing.T, profiles map[string]string) *supervisor {
+	t.Helper()
+	dir := filepath.Join(w.dir, "profiles")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range profiles {
+		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := filepath.Join(w.dir, "proctor.yaml")
+	text := fmt.Sprintf("profiles: %s\nnetwork:\n  resolvers: [%q]\n  ca_file: %s\n", dir, w.resolver, w.caFile())
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sdir := testenv.Dir(t)
+	s := describe(t, sdir, pickImages(t, sdir, "python-data", "shell"))
+	s.flags = []string{"--config", config}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+		s.unmountAll(t)
+	})
+	s.showLog(t)
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func flows(events []audit.Event) (lines []string) {
+	for _, e := range events {
+		if f := e.Flow; f != nil {
+			who := "nobody"
+			if e.Process != nil {
+				who = string(e.Process.Comm)
+			}
+			lines = append(lines, fmt.Sprintf("%s %s:%d %s claimed=%s %s %s → %s", who, f.Protocol, f.Port, f.Name, f.Claimed, f.Decision, f.Rule, f.Upstream))
+			if f.Error != "" && !strings.HasPrefix(f.Error, "connection reset by client") {
+				lines[len(lines)-1] += ": " + f.Error
+			}
+		}
+		if e.Finding != nil {
+			lines = append(lines, fmt.Sprintf("finding: %+v", *e.Finding))
+		}
+	}
+	return lines
+}
+
+// attempts is Python that prints a line for each thing that it tries.
+const attempts = `
+import json, os, socket, ssl, sys, urllib.request
+def attempt(what, f):
+    try: print(what + ":", f(), flush=True)
+    except Exception as e: print(what + ":", type(e).__name__, e, flush=True)
+def get(url, **headers):
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as r:
+        return r.read().decode()
+def tls(name, server_hostname, port=443):
+    with socket.create_connection((name, port), 10) as s:
+        with ssl.create_default_context().wrap_socket(s, server_hostname=server_hostname) as t:
+            return t.getpeername()[1]
+def raw(name, data, port=80):
+    with socket.create_connection((name, port), 10) as s:
+        s.sendall(data)
+        return s.recv(4096).split(b"\r\n")[0].decode()
+`
+
+// lines compares what a program printed, line by line; a line of want that ends in … stands
+// for all that begin so.
+func checkLines(t *testing.T, v *audit.Verdict, want ...string) {
+	t.Helper()
+	got := strings.Split(strings.TrimSuffix(string(v.Stdout.Bytes()), "\n"), "\n")
+	for i := range max(len(want), len(got)) {
+		w, g := "", ""
+		if i < len(want) {
+			w = want[i]
+		}
+		if i < len(got) {
+			g = got[i]
+		}
+		if begin, cut := strings.CutSuffix(w, "…"); w != g && !(cut && strings.HasPrefix(g, begin)) {
+			t.Errorf("line %d is %q, want %q", i+1, g, w)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s; stderr %s", v.Reason, v.Stderr.Bytes())
+	}
+}
+
+func checkFlows(t *testing.T, events []audit.Event, want ...string) {
+	t.Helper()
+	sort := cmpopts.SortSlices(func(a, b string) bool { return a < b }) // a connection is told of when it ends
+	if diff := cmp.Diff(want, flows(events), sort); diff != "" {
+		t.Errorf("flows, -want +got:\n%s", diff)
+	}
+}
+
+func TestEgress(t *testing.T) {
+	testenv.Root(t)
+	testenv.LeakCheck(t)
+	w := newWorld(t)
+	secretFile := filepath.Join(w.dir, "secret")
+	if err := os.WriteFile(secretFile, []byte(theSecret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := w.supervisor(t, map[string]string{"client": clientProfile, "key": credentialProfile(secretFile)})
+	t.Run("credential", func(t *testing.T) { testCredential(t, w, s) })
+	t.Run("names", func(t *testing.T) { testNames(t, w, s) })
+	t.Run("narrowed", func(t *testing.T) { testNarrowed(t, s) })
+	t.Run("requests", func(t *testing.T) { testRequests(t, w, s) })
+	t.Run("proxy", func(t *testing.T) { testProxy(t, w, s) })
+	t.Run("offline", func(t *testing.T) { testOffline(t, w, s) })
+	t.Run("gateway", func(t *testing.T) { testGatewayEnds(t, s) })
+}
+
+func testNames(t *testing.T, w *world, s *supervisor) {
+	before, _ := w.seen()
+	v := s.verdict(t, "python", attempts+`
+attempt("https", lambda: get("https://api.example/x"))
+attempt("spelled", lambda: get("https://API.Example/x"))
+attempt("http", lambda: get("http://api.example/y"))
+attempt("wildcard", lambda: tls("a.files.example", "a.files.example"))
+attempt("not granted", lambda: get("https://other.example/"))
+attempt("look-alike", lambda: get("https://xapi.example/"))
+attempt("below", lambda: get("https://api.example.other/"))
+attempt("nobody there", lambda: get("https://nobody.example/"))
+attempt("no such name", lambda: get("https://b.files.example/"))
+attempt("another port", lambda: socket.create_connection(("api.example", 22), 5))
+attempt("address", lambda: socket.create_connection(("203.0.113.5", 443), 5))
+attempt("another's certificate", lambda: tls("api.example", "other.example"))
+attempt("peer", lambda: (lambda a: socket.create_connection(a, 5).getpeername() == a)(socket.getaddrinfo("api.example", 443, socket.AF_INET)[0][4]))
+`, "--profile", "client")
+	const noName = "URLError <urlopen error [Errno -2] Name or service not known>"
+	checkLines(t, v,
+		"https: hello from api.example", "spelled: hello from api.example", "http: hello from api.example", "wildcard: 443",
+		"not granted: "+noName, "look-alike: "+noName, "below: "+noName, "nobody there: URLError <urlopen error [Errno 104] Connection reset by peer>",
+		"no such name: "+noName, "another port: PermissionError [Errno 1] Operation not permitted",
+		"address: PermissionError [Errno 1] Operation not permitted",
+		"another's certificate: SSLError [SSL: TLSV1_UNRECOGNIZED_NAME]…", "peer: True",
+	)
+	const at = "api.example:80,443"
+	checkFlows(t, s.events(t, v.Run),
+		"python3 tcp:443 api.example claimed= allowed "+at+" → 127.77.0.1:443",
+		"python3 tcp:443 api.example claimed= allowed "+at+" → 127.77.0.1:443",
+		"python3 tcp:80 api.example claimed= allowed "+at+" → 127.77.0.1:80",
+		"python3 tcp:443 a.files.example claimed= allowed *.files.example:443 → 127.77.0.1:443",
+		"python3 tcp:443 nobody.example claimed= allowed nobody.example:443 → invalid AddrPort: connection refused",
+		"python3 tcp:443 api.example claimed=other.example blocked the ClientHello is for another name → invalid AddrPort",
+		"python3 tcp:443 api.example claimed= allowed "+at+" → invalid AddrPort: the client sent nothing that could be checked",
+	)
+	blocked := map[string]int64{}
+	for _, d := range v.Egress.Blocked {
+		blocked[fmt.Sprintf("%s %s:%d %s", d.Name, d.Protocol, d.Port, d.Rule)] += d.Count
+	}
+	for _, want := range []string{
+		"other.example dns:53 other.example is not granted by profile client",
+		"xapi.example dns:53 xapi.example is not granted by profile client",
+		"api.example.other dns:53 api.example.other is not granted by profile client",
+		"api.example tcp:22 api.example is granted on 80 and 443 only",
+		" tcp:443 203.0.113.5 is not granted by profile client",
+		"api.example tcp:443 the ClientHello is for another name",
+	} {
+		if blocked[want] == 0 {
+			t.Errorf("not listed as blocked: %s", want)
+		}
+		delete(blocked, want)
+	}
+	if len(blocked) > 0 {
+		t.Errorf("blocked, too: %v", blocked)
+	}
+	asked, _ := w.seen()
+	for _, name := range asked[len(before):] {
+		if !slices.Contains([]string{"api.example", "a.files.example", "nobody.example", "b.files.example"}, name) {
+			t.Errorf("%s left the host", name)
+		}
+	}
+	for _, e := range s.events(t, v.Run) {
+		if e.Query != nil && (e.Process == nil || e.Process.Comm != "python3") {
+			t.Errorf("a question of %+v: %+v", e.Process, e.Query)
+		}
+	}
+}
+
+func testCredential(t *testing.T, w *world, s *supervisor) {
+	_, before := w.seen()
+	v := s.verdict(t, "python", attempts+`
+attempt("plain", lambda: get("https://api.example/v1/x"))
+attempt("its own", lambda: get("https://api.example/v1/y", Authorization="Bearer mine", Connection="Authorization"))
+attempt("echo", lambda: get("https://api.example/echo"))
+attempt("another path", lambda: get("https://api.example/admin"))
+attempt("hidden path", lambda: get("https://api.example/v1/../admin"))
+attempt("another method", lambda: urllib.request.urlopen(urllib.request.Request("https://api.example/v1/x", method="DELETE"), timeout=10))
+attempt("http", lambda: get("http://api.example/v1/z"))
+attempt("elsewhere", lambda: get("https://other.example/"))
+attempt("redirected", lambda: get("https://api.example/redirect"))
+def another_host():
+    with socket.create_connection(("api.example", 443), 10) as s, ssl.create_default_context().wrap_socket(s, server_hostname="api.example") as t:
+        t.sendall(b"GET /v1/x HTTP/1.1\r\nHost: other.example\r\nConnection: close\r\n\r\n")
+        return t.recv(4096).split(b"\r\n")[0].decode()
+attempt("another host", another_host)
+def issuer():
+    with socket.create_connection(("api.example", 443), 10) as s, ssl.create_default_context().wrap_socket(s, server_hostname="api.example") as t:
+        return dict(x[0] for x in t.getpeercert()["issuer"])["commonName"].split()[:2]
+attempt("issuer", issuer)
+import glob
+found = []
+files = glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/mountinfo")
+for top in "etc", "run", "tmp", "scratch", "inputs", "code", ".proctor":
+    for root, _, names in os.walk("/" + top): files += [os.path.join(root, n) for n in names]
+for f in files:
+    try:
+        if os.path.isfile(f) and b"s3cr3t" + b"-of-the" in open(f, "rb").read(1 << 20): found.append(f)
+    except OSError: pass
+print("found", found)
+`, "--profile", "key", "--timeout", "120s")
+	checkLines(t, v,
+		"plain: hello from api.example", "its own: hello from api.example", "echo: you sent Bearer [redacted]",
+		"another path: HTTPError HTTP Error 403: Forbidden", "hidden path: HTTPError HTTP Error 403: Forbidden",
+		"another method: HTTPError HTTP Error 403: Forbidden", "http: hello from api.example", "elsewhere: hello from other.example",
+		"redirected: hello from other.example", "another host: HTTP/1.1 421 Misdirected Request", "issuer: ['Proctor', 'run']", "found []")
+	_, after := w.seen()
+	const with = `auth="Bearer ` + theSecret + `"`
+	want := []string{
+		"api.example: GET api.example/v1/x " + with, "api.example: GET api.example/v1/y " + with, "api.example: GET api.example/echo " + with,
+		`api.example: GET api.example/v1/z auth=""`, `other.example: GET other.example/ auth=""`,
+		"api.example: GET api.example/redirect " + with, `other.example: GET other.example/stolen auth=""`,
+	}
+	var got []string
+	for _, r := range after[len(before):] {
+		got = append(got, strings.TrimSuffix(r, " 0 bytes"))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the outside saw, -want +got:\n%s", diff)
+	}
+	if t.Failed() {
+		t.Log(strings.Join(flows(s.events(t, v.Run)), "\n"))
+	}
+	scrubbed := false
+	for _, e := range s.events(t, v.Run) {
+		scrubbed = scrubbed || e.Scrub != nil && e.Scrub.Credential == "key" && e.Scrub.Name == "api.example"
+		if e.Finding != nil {
+			t.Errorf("finding %+v", *e.Finding)
+		}
+	}
+	if !scrubbed {
+		t.Error("no record that the secret was taken out of an answer")
+	}
+	checkNoSecret(t, s)
+}
+
+// checkNoSecret looks for the secret in everything that the supervisor wrote down.
+func checkNoSecret(t *testing.T, s *supervisor) {
+	t.Helper()
+	for _, dir := range []string{filepath.Join(s.dir, "state", "runs"), filepath.Join(s.dir, "log")} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			if bytes.Contains(data, []byte(theSecret)) || bytes.Contains(data, []byte(base64.StdEncoding.EncodeToString([]byte(theSecret)))[:30]) {
+				t.Errorf("the secret stands in %s", path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func testNarrowed(t *testing.T, s *supervisor) {
+	code := attempts + `
+attempt("api", lambda: get("http://api.example/"))
+attempt("files", lambda: tls("a.files.example", "a.files.example"))`
+	const noName = "URLError <urlopen error [Errno -2] Name or service not known>"
+	v := s.verdict(t, "python", code, "--profile", "client", "--allow", "a.files.example", "--allow", "127.77.0.0/24")
+	checkLines(t, v, "api: "+noName, "files: 443")
+	v = s.verdict(t, "python", code, "--profile", "client", "--deny-network")
+	checkLines(t, v, "api: "+noName, "files: gaierror [Errno -2] Name or service not known")
+	for _, flags := range [][]string{{"--profile", "client", "--allow", "other.example"}, {"--profile", "none-such"}, {"--profile", "../client"}, {"--allow", "api.example"}} {
+		v = s.verdict(t, "python", code, flags...)
+		if v.Status != audit.StatusRefused || v.ExitCode != 125 || v.Remedy == "" {
+			t.Errorf("%q: %+v", flags, v)
+		}
+		t.Log(v.Reason, "—", v.Remedy)
+	}
+}
+
+func testRequests(t *testing.T, w *world, s *supervisor) {
+	_, before := w.seen()
+	v := s.verdict(t, "python", attempts+`
+for what, data in {
+    "another host": b"GET / HTTP/1.1\r\nHost: other.example\r\n\r\n",
+    "two hosts": b"GET / HTTP/1.1\r\nHost: api.example\r\nHost: other.example\r\n\r\n",
+    "absolute": b"GET http://other.example/ HTTP/1.1\r\nHost: api.example\r\n\r\n",
+    "both lengths": b"POST / HTTP/1.1\r\nHost: api.example\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "no HTTP": b"SSH-2.0-x\r\n",
+}.items():
+    attempt(what, lambda: raw("api.example", data))
+def pipelined():
+    with socket.create_connection(("api.example", 80), 10) as s:
+        s.sendall(b"GET /first HTTP/1.1\r\nHost: api.example\r\n\r\nGET /second HTTP/1.1\r\nHost: other.example\r\n\r\n")
+        data = b""
+        while part := s.recv(4096): data += part
+        return [l.split(b"\r\n")[0].decode() for l in data.split(b"HTTP/1.1 ")[1:]]
+attempt("pipelined", pipelined)
+`, "--profile", "client")
+	checkLines(t, v, "another host: HTTP/1.1 403 Forbidden", "two hosts: HTTP/1.1 400 Bad Request", "absolute: HTTP/1.1 403 Forbidden",
+		"both lengths: HTTP/1.1 400 Bad Request", "no HTTP: …", "pipelined: ['200 OK', '403 Forbidden']")
+	_, after := w.seen()
+	if got := after[len(before):]; len(got) != 1 || !strings.Contains(got[0], "GET api.example/first") {
+		t.Errorf("the outside saw %q", got)
+	}
+}
+
+// The explicit proxy follows the same rules, and opens nothing else: what it could reach of
+// this host are servers on loopback and whatever the tests' own machine has.
+func testProxy(t *testing.T, w *world, s *supervisor) {
+	canary, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer canary.Close()
+	touched := make(chan string, 100)
+	go func() {
+		for {
+			c, err := canary.Accept()
+			if err != nil {
+				return
+			}
+			touched <- c.RemoteAddr().String()
+			c.Close()
+		}
+	}()
+	port := canary.Addr().(*net.TCPAddr).Port
+	v := s.verdict(t, "python", attempts+fmt.Sprintf(`
+os.environ["http_proxy"] = os.environ["https_proxy"] = os.environ["PROCTOR_PROXY"]
+attempt("https", lambda: get("https://api.example/p"))
+attempt("http", lambda: get("http://api.example/p"))
+attempt("not granted", lambda: get("https://other.example/"))
+address = os.environ["PROCTOR_PROXY"].removeprefix("http://").split(":")
+def connect(target):
+    with socket.create_connection((address[0], int(address[1])), 10) as s:
+        s.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+        return s.recv(4096).split(b"\r\n")[0].decode()
+for host in "127.0.0.1", "localhost", "localhost.", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "0", "[::]", "169.254.169.254", "192.0.2.1", "api.example@127.0.0.1":
+    attempt(host, lambda: connect(f"{host}:%d"))
+attempt("granted, another port", lambda: connect("api.example:22"))
+attempt("itself", lambda: connect(":".join(address)))
+attempt("relative", lambda: raw(address[0], b"GET / HTTP/1.1\r\nHost: api.example\r\n\r\n", int(address[1])))
+`, port), "--profile", "client")
+	want := []string{"https: hello from api.example", "http: hello from api.example", "not granted: URLError <urlopen error Tunnel connection failed: 403 Forbidden>"}
+	for _, host := range []string{"127.0.0.1", "localhost", "localhost.", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "0", "[::]", "169.254.169.254", "192.0.2.1"} {
+		want = append(want, host+": HTTP/1.1 403 Forbidden")
+	}
+	want = append(want, "api.example@127.0.0.1: HTTP/1.1 4…", "granted, another port: HTTP/1.1 403 Forbidden", "itself: HTTP/1.1 403 Forbidden", "relative: HTTP/1.1 4…")
+	checkLines(t, v, want...)
+	select {
+	case from := <-touched:
+		t.Errorf("the canary was reached from %s", from)
+	default:
+	}
+	for _, e := range s.events(t, v.Run) {
+		if e.Finding != nil {
+			t.Errorf("finding %+v", *e.Finding)
+		}
+	}
+}
+
+func testOffline(t *testing.T, w *world, s *supervisor) {
+	asked, _ := w.seen()
+	v := s.verdict(t, "python", attempts+`
+attempt("name", lambda: socket.getaddrinfo("files.pythonhosted.org", 443))
+attempt("granted elsewhere", lambda: get("https://api.example/"))
+def ask(server, proto):
+    q = b"\x12\x34\x01\0\0\1\0\0\0\0\0\0\3www\4evil\7example\0\0\20\0\1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM if proto == "udp" else socket.SOCK_STREAM) as s:
+        s.settimeout(5)
+        s.connect((server, 53))
+        if proto == "tcp": q = len(q).to_bytes(2, "big") + q
+        s.send(q)
+        a = s.recv(512)
+        return (a[2:] if proto == "tcp" else a)[3] & 15
+for proto in "udp", "tcp":
+    for server in "192.0.2.53", "198.51.100.8":
+        attempt(f"{proto} {server}", lambda: ask(server, proto))
+attempt("DNS over TLS", lambda: socket.create_connection(("198.51.100.8", 853), 5))
+attempt("proxy", lambda: socket.create_connection(("198.18.0.3", 3128), 5))
+print(os.environ.get("PROCTOR_PROXY"), os.environ.get("SSL_CERT_FILE"))
+`)
+	const refused = "PermissionError [Errno 1] Operation not permitted"
+	checkLines(t, v, "name: gaierror [Errno -2] Name or service not known", "granted elsewhere: URLError <urlopen error [Errno -2] Name or service not known>",
+		"udp 192.0.2.53: 3", "udp 198.51.100.8: 3", "tcp 192.0.2.53: 3", "tcp 198.51.100.8: 3", "DNS over TLS: "+refused, "proxy: "+refused, "None None")
+	if now, _ := w.seen(); len(now) != len(asked) {
+		t.Errorf("the resolver of the host was asked for %q", now[len(asked):])
+	}
+	if !strings.Contains(v.Remedy, "packages come with the image") {
+		t.Errorf("remedy %q", v.Remedy)
+	}
+	n := 0
+	for _, e := range s.events(t, v.Run) {
+		if e.Query != nil && e.Query.Name == "www.evil.example" && e.Query.Type == "TXT" && e.Query.Decision == audit.Blocked {
+			n++
+		}
+	}
+	if n != 4 {
+		t.Errorf("%d questions are recorded, want 4", n)
+	}
+}
+
+// A run whose gateway ends, or stands still, is ended and says so.
+func testGatewayEnds(t *testing.T, s *supervisor) {
+	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
+		t.Run(name, func(t *testing.T) {
+			r := s.background(t, "echo >/scratch/x; while :; do :; done", "--profile", "client")
+			pid := gatewayOf(t, s)
+			began := time.Now()
+			if err := syscall.Kill(pid, signal); err != nil {
+				t.Fatal(err)
+			}
+			v := r.wait(t)
+			if v.Status != audit.StatusError || !strings.Contains(v.Reason, "nothing answered for its network") {
+				t.Errorf("%s: %s", v.Status, v.Reason)
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
+}
+
+// gatewayOf is the one gateway that the supervisor has.
+func gatewayOf(t *testing.T, s *supervisor) int {
+	t.Helper()
+	var found []int
+	eventually(t, 5*time.Second, func() error {
+		found = nil
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if err != nil {
+				continue
+			}
+			stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+			if err != nil {
+				continue
+			}
+			comm, rest, _ := strings.Cut(string(stat), ") ")
+			fields := strings.Fields(rest)
+			if strings.HasSuffix(comm, "(proctor-gateway") && len(fields) > 1 && fields[1] == strconv.Itoa(s.cmd.Process.Pid) {
+				found = append(found, pid)
+			}
+		}
+		if len(found) != 1 {
+			return fmt.Errorf("gateways %v, want one", found)
+		}
+		return nil
+	})
+	return found[0]
+}

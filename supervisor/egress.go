@@ -1,0 +1,274 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"proctor/audit"
+	"proctor/bpf"
+	"proctor/netpolicy"
+	"proctor/netpolicy/egress"
+	"proctor/netpolicy/wire"
+	"proctor/supervisor/box"
+	"proctor/supervisor/profile"
+)
+
+// Network is what runs' gateways are told of the host.
+type Network struct {
+	Gateway   string                       // the gateway's program
+	Resolvers []netip.AddrPort             // the host's, in order
+	Roots     []byte                       // certificates of the authorities that upstreams are verified by, PEM
+	Addresses func() ([]netip.Addr, error) // the host's own, which no run reaches
+}
+
+// network is a run's: what it may reach, and the gateway that all addresses lead to.
+type network struct {
+	policy  *egress.Policy
+	gateway *netpolicy.Gateway
+}
+
+// grants are what the kernel lets through to the gateway, which decides again, by name.
+func grants(p *egress.Policy) []bpf.Grant {
+	resolver := []bpf.Port{
+		{Number: netpolicy.DNS, Protocol: "udp", Rule: bpf.RuleResolver},
+		{Number: netpolicy.DNS, Protocol: "tcp", Rule: bpf.RuleResolver},
+	}
+	all := []bpf.Grant{
+		{Prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Ports: resolver},
+		{Prefix: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Ports: resolver},
+	}
+	if len(p.Allow) == 0 {
+		return all
+	}
+	proxy := netpolicy.Proxy
+	all = append(all, bpf.Grant{
+		Prefix: netip.PrefixFrom(proxy.Addr(), proxy.Addr().BitLen()),
+		Ports:  []bpf.Port{{Number: proxy.Port(), Protocol: "tcp", Rule: bpf.RuleProxy}},
+	})
+	byRange := map[netip.Prefix][]bpf.Port{}
+	for _, g := range p.Allow {
+		ranges := []netip.Prefix{g.CIDR}
+		if g.Host != "" {
+			ranges = []netip.Prefix{egress.Synthetic4, egress.Synthetic6}
+		}
+		for _, r := range ranges {
+			for _, port := range g.Ports {
+				p := bpf.Port{Number: port, Protocol: g.Protocol, Rule: bpf.RuleGranted}
+				if !slices.Contains(byRange[r], p) {
+					byRange[r] = append(byRange[r], p)
+				}
+			}
+		}
+	}
+	for r, ports := range byRange {
+		all = append(all, bpf.Grant{Prefix: r, Named: r == egress.Synthetic4 || r == egress.Synthetic6, Ports: ports})
+	}
+	return all
+}
+
+// datagramPorts are those that the gateway answers on.
+func datagramPorts(p *egress.Policy) []uint16 {
+	var ports []uint16
+	for _, g := range p.Allow {
+		if g.Protocol == "udp" {
+			ports = append(ports, g.Ports...)
+		}
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports)
+}
+
+// serve has a gateway started in the run's network namespace. The function that it returns waits until that serves, and is to be called.
+func (r *run) serve(ctx context.Context, ns *netpolicy.Namespace) (wait func() error, err error) {
+	s := r.supervisor
+	secrets, err := r.secrets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	host, err := s.network.Addresses()
+	if err != nil {
+		return nil, fmt.Errorf("this host's addresses: %w", err)
+	}
+	sockets, err := ns.Sockets(datagramPorts(r.net.policy))
+	if err != nil {
+		return nil, err
+	}
+	if err := r.steer(ns, sockets); err != nil {
+		for _, socket := range sockets {
+			socket.File.Close()
+		}
+		return nil, err
+	}
+	started := make(chan error, 1)
+	go func() {
+		var err error
+		r.net.gateway, err = netpolicy.StartGateway(ctx, netpolicy.GatewayOptions{
+			Binary: s.network.Gateway,
+			Config: wire.Config{
+				Run: r.id, Policy: *r.net.policy, Secrets: secrets, Resolvers: s.network.Resolvers, Host: host,
+				Roots: s.network.Roots, Proxy: netpolicy.Proxy,
+			},
+			Sockets: sockets,
+			Report:  r.report,
+		})
+		started <- err
+	}()
+	return func() error {
+		if err := <-started; err != nil {
+			return err
+		}
+		r.onRelease("gateway", func(context.Context) error { return r.net.gateway.Close() })
+		return nil
+	}, nil
+}
+
+// secrets reads those of the run's credentials, anew for each run.
+func (r *run) secrets(ctx context.Context) (map[string][]byte, error) {
+	all := map[string][]byte{}
+	reader := profile.Secrets{Env: os.Environ()}
+	for i := range r.net.policy.Credentials {
+		c := &r.net.policy.Credentials[i]
+		s, err := reader.Read(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		all[c.Name] = s.Reveal()
+	}
+	return all, nil
+}
+
+// steer has every address of the namespace lead to the sockets.
+func (r *run) steer(ns *netpolicy.Namespace, sockets []netpolicy.Socket) error {
+	netns, err := os.Open(ns.Path())
+	if err != nil {
+		return err
+	}
+	defer netns.Close()
+	var to []bpf.Destination
+	for _, socket := range sockets {
+		raw, err := socket.File.SyscallConn()
+		if err != nil {
+			return err
+		}
+		to = append(to, bpf.Destination{Protocol: socket.Protocol, Family: socket.Family, Port: socket.Port, Socket: raw})
+	}
+	steering, err := r.supervisor.sensor.Steer(netns, to)
+	if err != nil {
+		return err
+	}
+	r.onRelease("steering", func(context.Context) error { return steering.Close() })
+	return nil
+}
+
+// trust gives the box the certificates that it needs to believe what it is granted, and
+// returns the variables that name them.
+func (r *run) trust() ([]string, error) {
+	if len(r.net.policy.Allow) == 0 {
+		return nil, nil
+	}
+	const bundle, own = "ca-bundle.pem", "run-ca.pem"
+	ca := r.net.gateway.CA()
+	err := r.box.AttachTrust(map[string][]byte{
+		bundle: slices.Concat(r.supervisor.network.Roots, []byte("\n"), ca),
+		own:    ca,
+	})
+	if err != nil {
+		return nil, err
+	}
+	env := []string{"PROCTOR_PROXY=http://" + netpolicy.Proxy.String()}
+	for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "AWS_CA_BUNDLE"} {
+		env = append(env, name+"="+path.Join(box.TrustDir, bundle))
+	}
+	// Node has authorities of its own, and adds these.
+	return append(env, "NODE_EXTRA_CA_CERTS="+path.Join(box.TrustDir, bundle)), nil
+}
+
+// report takes in what the gateway tells.
+func (r *run) report(told wire.Report) {
+	e := audit.Event{Run: r.id, Time: time.Now().UTC()}
+	var protocol string
+	var port uint16
+	switch {
+	case told.Query != nil:
+		e.Kind, e.Query = audit.KindQuery, told.Query
+		e.Query.Rule = r.byProfile(e.Query.Rule)
+		protocol, port = told.Query.Protocol, told.Query.Client
+	case told.Flow != nil:
+		e.Kind, e.Flow = audit.KindFlow, told.Flow
+		e.Flow.Rule = r.byProfile(e.Flow.Rule)
+		protocol, port = told.Flow.Protocol, told.Flow.Client
+	case told.Scrub != nil:
+		e.Kind, e.Scrub = audit.KindScrub, told.Scrub
+	default:
+		return
+	}
+	if port != 0 {
+		who, err := r.watch.Sender(protocol, port)
+		if err != nil {
+			r.log.Warn("who asked the gateway is not known", "error", err)
+		}
+		e.Process = who
+	}
+	if err := r.take([]audit.Event{e}); err != nil {
+		r.log.Error("what the gateway told is not recorded", "error", err)
+	}
+}
+
+// byProfile says whose rule it is that refuses something.
+func (r *run) byProfile(rule string) string {
+	if strings.HasSuffix(rule, " is not granted") {
+		return rule + " by profile " + r.plan.profile.Name
+	}
+	return rule
+}
+
+// explain says more exactly than the kernel could what an address or its name is not granted
+// for. It is called with the lock.
+func (r *run) explain(n *audit.Network) {
+	n.Host = r.tally.egress.names[n.Address]
+	if n.Decision != audit.Blocked || len(r.net.policy.Allow) == 0 || n.Rule != bpf.RuleNoGrant.String() {
+		return
+	}
+	d := r.net.policy.Address(n.Address, n.Port, n.Protocol)
+	if n.Host != "" {
+		d = r.net.policy.Host(string(n.Host), n.Port)
+	}
+	switch {
+	case !d.Allowed:
+		n.Rule = r.byProfile(d.Rule)
+	case n.Protocol == "udp":
+		n.Rule = "a name is granted for tcp alone"
+	}
+}
+
+// reconcile records what the kernel and the gateway do not agree on. It is called when both
+// have told everything.
+func (r *run) reconcile() error {
+	r.mu.Lock()
+	findings := r.tally.egress.findings()
+	r.mu.Unlock()
+	var events []audit.Event
+	for _, f := range findings {
+		events = append(events, audit.Event{Run: r.id, Time: time.Now().UTC(), Kind: audit.KindFinding, Finding: &f})
+		r.log.Warn("the kernel and the gateway do not agree", "what", f.What, "address", f.Address, "port", f.Port, "kernel", f.Kernel, "gateway", f.Gateway)
+	}
+	return r.take(events)
+}
+
+// describe is how a policy stands in the record.
+func describe(p *egress.Policy) []string {
+	rules := []string{}
+	for _, g := range p.Allow {
+		rules = append(rules, g.String())
+	}
+	for _, c := range p.Credentials {
+		rules = append(rules, fmt.Sprintf("credential %s for %s", c.Name, c.Host))
+	}
+	return rules
+}
