@@ -41,7 +41,7 @@ type Gateway struct {
 	reading sync.WaitGroup
 	failed  chan error // one, when it ended and should not have
 	done    chan struct{}
-	waited  chan error
+	gone    chan struct{} // closed when the process is
 }
 
 // startTimeout bounds how long a gateway may take to serve.
@@ -75,7 +75,7 @@ func StartGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error)
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{control: conn.(*net.UnixConn), failed: make(chan error, 1), done: make(chan struct{}), waited: make(chan error, 1)}
+	g := &Gateway{control: conn.(*net.UnixConn), failed: make(chan error, 1), done: make(chan struct{}), gone: make(chan struct{})}
 
 	uid := firstUID + rand.Uint32N(uids)
 	g.cmd = exec.Command(o.Binary)
@@ -95,7 +95,10 @@ func StartGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error)
 	if err := g.cmd.Start(); err != nil {
 		return nil, errors.Join(err, g.control.Close())
 	}
-	go func() { g.waited <- g.cmd.Wait() }()
+	go func() {
+		defer close(g.gone)
+		_ = g.cmd.Wait() // that it ended is seen on the control socket
+	}()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.Close())
@@ -195,8 +198,7 @@ func (g *Gateway) Close() error {
 	if err := g.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		errs = append(errs, err)
 	}
-	<-g.waited
-	g.waited <- nil // for a second Close
+	<-g.gone
 	errs = append(errs, g.control.Close())
 	g.reading.Wait()
 	if err := errors.Join(errs...); err != nil && !errors.Is(err, net.ErrClosed) {

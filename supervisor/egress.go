@@ -189,8 +189,13 @@ func (r *run) trust() ([]string, error) {
 	return append(env, "NODE_EXTRA_CA_CERTS="+path.Join(box.TrustDir, bundle)), nil
 }
 
-// report takes in what the gateway tells.
+// report takes in what the gateway tells. Of that no more goes into the record than of what the
+// kernel sees: repeats, which the kernel folds, are told one by one.
 func (r *run) report(told wire.Report) {
+	if r.told.Add(1) > uint64(r.limits.AuditEvents) {
+		r.floods.Do(func() { close(r.flooded) })
+		return
+	}
 	e := audit.Event{Run: r.id, Time: time.Now().UTC()}
 	var protocol string
 	var port uint16
@@ -218,6 +223,23 @@ func (r *run) report(told wire.Report) {
 	if err := r.take([]audit.Event{e}); err != nil {
 		r.log.Error("what the gateway told is not recorded", "error", err)
 	}
+}
+
+// flood is the loss of what the gateway told beyond the limit, or nil.
+func (r *run) flood() *bpf.LossError {
+	limit, told := uint64(r.limits.AuditEvents), r.told.Load()
+	if told <= limit {
+		return nil
+	}
+	return &bpf.LossError{Limit: limit, Charged: told}
+}
+
+// floodEnds is closed when the run is to end for a flood.
+func (r *run) floodEnds() <-chan struct{} {
+	if r.supervisor.onLoss != KillOnLoss {
+		return nil
+	}
+	return r.flooded
 }
 
 // byProfile says whose rule it is that refuses something.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,7 +57,7 @@ func (s *Supervisor) Run(ctx context.Context, req *Request, obs Observer) (*audi
 	r := &run{
 		supervisor: s, id: id, req: req, plan: plan, limits: limits,
 		net: network{policy: plan.policy},
-		log: s.log.With("run", id), tally: newTally(), lineage: lineage{}, mainExited: make(chan struct{}),
+		log: s.log.With("run", id), tally: newTally(), lineage: lineage{}, mainExited: make(chan struct{}), flooded: make(chan struct{}),
 	}
 	r.onRelease("leave the supervisor", func(context.Context) error { s.runs.Done(); return nil })
 	defer r.passing.Wait() // last: a slow observer keeps no box
@@ -102,7 +103,10 @@ type run struct {
 	watch   *bpf.Watch
 	tally   *tally
 	lineage lineage
-	told    int64 // events of the gateway's in the journal
+
+	told    atomic.Uint64 // reports of the gateway
+	flooded chan struct{} // closed at the first that has no room in the record
+	floods  sync.Once
 
 	mainExited chan struct{} // closed when the kernel has said that the main process ended
 
@@ -316,6 +320,8 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 		case err := <-blind:
 			e.blind = err
 		case e.loss = <-lossy:
+		case <-r.floodEnds():
+			e.loss = r.flood()
 		case e.gateway = <-r.net.gateway.Failed():
 		case <-ctx.Done():
 			e.canceled = context.Cause(ctx)
@@ -360,7 +366,9 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	}
 	if e.loss == nil && r.supervisor.onLoss == KillOnLoss {
 		// Found only now: the program's end was faster.
-		e.loss = r.watch.Loss()
+		if e.loss = r.watch.Loss(); e.loss == nil {
+			e.loss = r.flood()
+		}
 	}
 
 	usage, err := r.box.Usage()
@@ -476,7 +484,7 @@ func (r *run) seal(v *audit.Verdict) {
 		}
 		v.Audit.Counts = counts
 		noted := audit.Counts{Events: r.noted, Folded: r.folded}
-		v.Audit.Complete = err == nil && counts == noted && r.raced == 0
+		v.Audit.Complete = err == nil && counts == noted && r.raced == 0 && r.flood() == nil
 	}
 	end := audit.Event{Run: r.id, Time: time.Now().UTC(), Kind: audit.KindEnd, End: &audit.End{
 		Status: string(v.Status), Reason: v.Reason, Counts: v.Audit.Counts,

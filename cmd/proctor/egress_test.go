@@ -339,6 +339,7 @@ func TestEgress(t *testing.T) {
 	t.Run("requests", func(t *testing.T) { testRequests(t, w, s) })
 	t.Run("proxy", func(t *testing.T) { testProxy(t, w, s) })
 	t.Run("offline", func(t *testing.T) { testOffline(t, w, s) })
+	t.Run("flood", func(t *testing.T) { testFlood(t, s) })
 	t.Run("gateway", func(t *testing.T) { testGatewayEnds(t, s) })
 }
 
@@ -689,4 +690,27 @@ func gatewayOf(t *testing.T, s *supervisor) int {
 		return nil
 	})
 	return found[0]
+}
+
+// What the gateway tells has its place in the record's limit: a loop that connects, of which
+// the kernel makes a count, does not fill a disk.
+func testFlood(t *testing.T, s *supervisor) {
+	v := s.verdict(t, "python", attempts+`
+for i in range(4000):
+    try: socket.getaddrinfo("evil.example", 443)
+    except socket.gaierror: pass
+print("not reached")
+`, "--profile", "client", "--audit-events", "1000")
+	if v.Status != audit.StatusAuditLimit || v.Audit.Complete || len(v.Stdout.Bytes()) != 0 {
+		t.Errorf("%s: %s, %+v, %s", v.Status, v.Reason, v.Audit, v.Stdout.Bytes())
+	}
+	n := 0
+	for _, e := range s.events(t, v.Run) {
+		if e.Query != nil {
+			n++
+		}
+	}
+	if n < 300 || n > 1000 {
+		t.Errorf("%d questions are recorded", n)
+	}
 }
