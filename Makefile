@@ -89,6 +89,12 @@ test-oracle: build bin/tools/gotestsum | deps-test root ## hold what is recorded
 	@$(STEP) "building the image with the oracle's programs" bin/proctor images build --dir build/oracle --recipes testenv/oracle/images oracle
 	@GO=$(GO) scripts/gotest oracle
 
+.PHONY: test-clients
+test-clients: build bin/tools/gotestsum | deps-test root ## have real clients reach what is granted: Python, Node, Java, Go, curl, git, psql (root)
+	@scripts/deps clients
+	@$(STEP) "building the image with clients" bin/proctor images build --dir build/clients --recipes testenv/clients/images clients
+	@GO=$(GO) scripts/gotest clients
+
 .PHONY: bench
 bench: build images | deps-test ## measure what a run costs, as ratios against containerd alone and against nothing watching (root)
 	@$(STEP) "building the image with what is measured in a box" bin/proctor images build --dir build/oracle --recipes testenv/oracle/images oracle

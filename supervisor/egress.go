@@ -2,6 +2,8 @@ package supervisor
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"net/netip"
 	"os"
@@ -9,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"software.sslmate.com/src/go-pkcs12"
 
 	"proctor/audit"
 	"proctor/bpf"
@@ -172,21 +176,41 @@ func (r *run) trust() ([]string, error) {
 	if len(r.net.policy.Allow) == 0 {
 		return nil, nil
 	}
-	const bundle, own = "ca-bundle.pem", "run-ca.pem"
-	ca := r.net.gateway.CA()
-	err := r.box.AttachTrust(map[string][]byte{
-		bundle: slices.Concat(r.supervisor.network.Roots, []byte("\n"), ca),
-		own:    ca,
-	})
-	if err != nil {
-		return nil, err
-	}
+	const bundle, keystore = "ca-bundle.pem", "ca-bundle.p12"
+	all := slices.Concat(r.supervisor.network.Roots, []byte("\n"), r.net.gateway.CA())
+	files := map[string][]byte{bundle: all}
 	env := []string{"PROCTOR_PROXY=http://" + netpolicy.Proxy.String()}
-	for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "AWS_CA_BUNDLE"} {
+	for _, name := range []string{
+		"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "AWS_CA_BUNDLE",
+		"NODE_EXTRA_CA_CERTS", // besides its own
+	} {
 		env = append(env, name+"="+path.Join(box.TrustDir, bundle))
 	}
-	// Node has authorities of its own, and adds these.
-	return append(env, "NODE_EXTRA_CA_CERTS="+path.Join(box.TrustDir, bundle)), nil
+	if r.plan.java {
+		var err error
+		if files[keystore], err = javaTrust(all); err != nil {
+			return nil, err
+		}
+		env = append(env, "JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStore="+path.Join(box.TrustDir, keystore))
+	}
+	return env, r.box.AttachTrust(files)
+}
+
+// javaTrust makes of certificates in PEM what Java reads. It is read without a password: there
+// is nothing secret in it.
+func javaTrust(bundle []byte) ([]byte, error) {
+	var certs []*x509.Certificate
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		// Systems have some that Go does not take, and Java does without.
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
+			certs = append(certs, c)
+		}
+	}
+	store, err := pkcs12.Passwordless.EncodeTrustStore(certs, "")
+	if err != nil {
+		return nil, fmt.Errorf("certificates for Java: %w", err)
+	}
+	return store, nil
 }
 
 // report takes in what the gateway tells. Of that no more goes into the record than of what the

@@ -20,6 +20,7 @@ type plan struct {
 	argv   []string
 	env    []string
 
+	java    bool // the image has it, which finds its authorities in a way of its own
 	profile *profile.Profile
 	policy  *egress.Policy // what the request leaves of the profile's
 }
@@ -51,7 +52,19 @@ func (s *Supervisor) plan(req *Request) (*plan, error) {
 		return nil, err
 	}
 	argv := slices.Concat(interpreter, []string{path.Join("/code", req.Name)}, req.Args)
-	return &plan{name: name, ref: img.Ref(), digest: img.Digest.String(), argv: argv, env: environment(img.Env), profile: prof, policy: policy}, nil
+	return &plan{
+		name: name, ref: img.Ref(), digest: img.Digest.String(), argv: argv, env: environment(img.Env),
+		java: hasJava(img), profile: prof, policy: policy,
+	}, nil
+}
+
+func hasJava(img images.Image) bool {
+	for name := range img.Packages {
+		if strings.HasPrefix(name, "openjdk-") {
+			return true
+		}
+	}
+	return false
 }
 
 // imageFor is the configured image for a language, or the first that has it.

@@ -2,20 +2,10 @@ package main_test
 
 import (
 	"bytes"
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"io/fs"
-	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -31,25 +21,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/miekg/dns"
 
 	"proctor/audit"
 	"proctor/testenv"
+	"proctor/testenv/outside"
 )
 
-// A world is what there is outside of runs: a resolver, and servers with certificates of an
-// authority that the supervisor knows. All of it is on loopback addresses, which names lead to
-// only because the profiles grant them as a range, too.
+// A world is what there is outside of runs: two servers that take down what they are asked.
 type world struct {
-	dir      string
-	resolver netip.AddrPort
-	ca       *x509.Certificate
-	key      *ecdsa.PrivateKey
-
+	*outside.World
 	mu       sync.Mutex
-	hosts    map[string][]netip.Addr
-	asked    []string // of the resolver
-	requests []string // of the servers: host, method, path, and what stands in Authorization
+	requests []string // host, method, path, and what stands in Authorization
 }
 
 // The addresses that this world's servers have.
@@ -60,127 +42,27 @@ var (
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{dir: testenv.Dir(t), hosts: map[string][]netip.Addr{
+	w := &world{World: outside.New(t, map[string][]netip.Addr{
 		"api.example": {apiAddress}, "other.example": {otherAddress}, "a.files.example": {apiAddress}, "nobody.example": {netip.MustParseAddr("127.77.0.9")},
-	}}
-	w.serveDNS(t)
-	w.makeAuthority(t)
+	})}
 	for host, at := range map[string]netip.Addr{"api.example": apiAddress, "other.example": otherAddress} {
-		w.serveHTTP(t, host, at)
+		w.ServeHTTP(t, at, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.serve(host, rw, r) }), host, "*.files.example")
 	}
 	return w
 }
 
-func (w *world) serveDNS(t *testing.T) {
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.resolver = conn.LocalAddr().(*net.UDPAddr).AddrPort()
-	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(w.answer)}
-	done := make(chan error, 1)
-	go func() { done <- server.ActivateAndServe() }()
-	t.Cleanup(func() {
-		conn.Close()
-		<-done
-	})
-}
-
-func (w *world) answer(to dns.ResponseWriter, q *dns.Msg) {
+func (w *world) serve(host string, rw http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
 	w.mu.Lock()
-	name := strings.TrimSuffix(q.Question[0].Name, ".")
-	addresses, known := w.hosts[name]
-	w.asked = append(w.asked, name)
+	w.requests = append(w.requests, fmt.Sprintf("%s: %s %s%s auth=%q %d bytes", host, r.Method, r.Host, r.URL, r.Header.Get("Authorization"), len(body)))
 	w.mu.Unlock()
-	m := new(dns.Msg)
-	m.SetReply(q)
-	if !known {
-		m.Rcode = dns.RcodeNameError
-	}
-	for _, a := range addresses {
-		if a.Is4() && q.Question[0].Qtype == dns.TypeA {
-			m.Answer = append(m.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: a.AsSlice()})
-		}
-	}
-	_ = to.WriteMsg(m)
-}
-
-func (w *world) makeAuthority(t *testing.T) {
-	var err error
-	if w.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the world of a test"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &w.key.PublicKey, w.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.ca, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(w.caFile(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (w *world) caFile() string { return filepath.Join(w.dir, "ca.pem") }
-
-func (w *world) certificate(t *testing.T, host string) tls.Certificate {
-	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host, "*.files.example"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, w.ca, &w.key.PublicKey, w.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: w.key}
-}
-
-// serveHTTP has a server of the host on port 443, with TLS, and on port 80.
-func (w *world) serveHTTP(t *testing.T, host string, at netip.Addr) {
-	t.Helper()
-	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		w.mu.Lock()
-		w.requests = append(w.requests, fmt.Sprintf("%s: %s %s%s auth=%q %d bytes", host, r.Method, r.Host, r.URL, r.Header.Get("Authorization"), len(body)))
-		w.mu.Unlock()
-		switch r.URL.Path {
-		case "/echo":
-			fmt.Fprintf(rw, "you sent %s", r.Header.Get("Authorization"))
-		case "/redirect":
-			http.Redirect(rw, r, "https://other.example/stolen", http.StatusFound)
-		default:
-			fmt.Fprintf(rw, "hello from %s", host)
-		}
-	})
-	done := make(chan struct{}, 2)
-	for _, port := range []uint16{80, 443} {
-		l, err := net.Listen("tcp", netip.AddrPortFrom(at, port).String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0)} // clients break off
-		serve := server.Serve
-		if port == 443 {
-			server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{w.certificate(t, host)}}
-			serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
-		}
-		go func() {
-			_ = serve(l)
-			done <- struct{}{}
-		}()
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			if server.Shutdown(ctx) != nil {
-				server.Close()
-			}
-			<-done
-		})
+	switch r.URL.Path {
+	case "/echo":
+		fmt.Fprintf(rw, "you sent %s", r.Header.Get("Authorization"))
+	case "/redirect":
+		http.Redirect(rw, r, "https://other.example/stolen", http.StatusFound)
+	default:
+		fmt.Fprintf(rw, "hello from %s", host)
 	}
 }
 
@@ -188,7 +70,7 @@ func (w *world) serveHTTP(t *testing.T, host string, at netip.Addr) {
 func (w *world) seen() (asked, requests []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.asked), slices.Clone(w.requests)
+	return w.Asked(), slices.Clone(w.requests)
 }
 
 const clientProfile = `
@@ -226,20 +108,7 @@ egress:
 // supervisor starts one that knows this world, with the image that has Python.
 func (w *world) supervisor(t *testing.T, profiles map[string]string) *supervisor {
 	t.Helper()
-	dir := filepath.Join(w.dir, "profiles")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range profiles {
-		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	config := filepath.Join(w.dir, "proctor.yaml")
-	text := fmt.Sprintf("profiles: %s\nnetwork:\n  resolvers: [%q]\n  ca_file: %s\n", dir, w.resolver, w.caFile())
-	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	config := w.Config(t, profiles)
 	sdir := testenv.Dir(t)
 	s := describe(t, sdir, pickImages(t, sdir, "python-data", "shell"))
 	s.flags = []string{"--config", config}
@@ -328,7 +197,7 @@ func TestEgress(t *testing.T) {
 	testenv.Root(t)
 	testenv.LeakCheck(t)
 	w := newWorld(t)
-	secretFile := filepath.Join(w.dir, "secret")
+	secretFile := filepath.Join(w.Dir, "secret")
 	if err := os.WriteFile(secretFile, []byte(theSecret+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
