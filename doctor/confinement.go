@@ -32,11 +32,18 @@ func checkSeccomp() Check {
 	return ok(name, "filters, with actions "+strings.Join(have, " "))
 }
 
+// leastLandlock is the version of Linux 5.19, with which a process can be given no path at all.
+const leastLandlock = 2
+
 func checkLandlock() Check {
 	const name = "Landlock"
+	const fix = "run a kernel built with CONFIG_SECURITY_LANDLOCK, with landlock in lsm= (Debian's has both)"
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
-		return Check{name, Warn, fmt.Sprintf("not available (%v): proctor's helpers are confined by seccomp alone", errno), "boot with landlock in lsm="}
+		return Check{name, Fail, fmt.Sprintf("not available (%v): no gateway is started unconfined", errno), fix}
 	}
-	return ok(name, fmt.Sprintf("ABI %d", abi))
+	if abi < leastLandlock {
+		return Check{name, Fail, fmt.Sprintf("ABI %d: %d is needed", abi, leastLandlock), fix}
+	}
+	return ok(name, fmt.Sprintf("ABI %d: gateways are given no file", abi))
 }

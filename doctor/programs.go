@@ -104,6 +104,8 @@ func checkMaps(context.Context, Options) []Check {
 	}
 	checks := []Check{
 		outcome("bpf ring buffer per run", "a hash of ring buffers can be made", err, needsKernel),
+		outcome("bpf address ranges", "what a run is granted can be looked up", features.HaveMapType(ebpf.LPMTrie), needsKernel),
+		outcome("bpf socket hash", "the gateway's sockets can be found", features.HaveMapType(ebpf.SockHash), needsKernel),
 		outcome("bpf socket storage", "available", features.HaveMapType(ebpf.SkStorage), needsKernel),
 	}
 	for _, h := range []struct {
