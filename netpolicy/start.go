@@ -23,7 +23,7 @@ import (
 type GatewayOptions struct {
 	// Binary is proctor-gateway.
 	Binary string
-	// Config is what it is told. Sockets are filled in.
+	// Config is what it is told. UID and Sockets are filled in.
 	Config wire.Config
 	// Sockets are given to it, and closed here.
 	Sockets []Socket
@@ -77,16 +77,13 @@ func StartGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error)
 	}
 	g := &Gateway{control: conn.(*net.UnixConn), failed: make(chan error, 1), done: make(chan struct{}), gone: make(chan struct{})}
 
-	uid := firstUID + rand.Uint32N(uids)
 	g.cmd = exec.Command(o.Binary)
 	g.cmd.Env = []string{"GOMEMLIMIT=192MiB", "GOTRACEBACK=none"}
 	g.cmd.Dir = "/"
 	g.cmd.Stderr = &g.output
 	g.cmd.ExtraFiles = []*os.File{theirs}
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Credential: &syscall.Credential{Uid: uid, Gid: uid},
-		Setsid:     true,
-	}
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	o.Config.UID = firstUID + rand.Uint32N(uids)
 	o.Config.Sockets = nil
 	for _, s := range o.Sockets {
 		g.cmd.ExtraFiles = append(g.cmd.ExtraFiles, s.File)

@@ -140,7 +140,9 @@ func (r *run) secrets(ctx context.Context) (map[string][]byte, error) {
 		c := &r.net.policy.Credentials[i]
 		s, err := reader.Read(ctx, c)
 		if err != nil {
-			return nil, err
+			// Where secrets are is nothing for the caller.
+			r.log.Error("credential not read", "credential", c.Name, "profile", r.plan.profile.Name, "error", err)
+			return nil, fmt.Errorf("credential %s of profile %s can't be read: the supervisor's log says why", c.Name, r.plan.profile.Name)
 		}
 		all[c.Name] = s.Reveal()
 	}

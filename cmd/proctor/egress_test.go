@@ -3,6 +3,7 @@ package main_test
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -210,6 +212,7 @@ func TestEgress(t *testing.T) {
 	t.Run("offline", func(t *testing.T) { testOffline(t, w, s) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, s) })
 	t.Run("gateway", func(t *testing.T) { testGatewayEnds(t, s) })
+	t.Run("supervisor", func(t *testing.T) { testSupervisorEnds(t, s) })
 }
 
 func testNames(t *testing.T, w *world, s *supervisor) {
@@ -526,6 +529,36 @@ func testGatewayEnds(t *testing.T, s *supervisor) {
 			}
 		})
 	}
+}
+
+// With the supervisor killed, its gateways end, and the next one serves again.
+func testSupervisorEnds(t *testing.T, s *supervisor) {
+	s.background(t, "echo >/scratch/x; while :; do :; done", "--profile", "client")
+	pid := gatewayOf(t, s)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`Uid:\t(\d{10})\t\d{10}\t\d{10}\t`, `Gid:\t\d{10}\t`, `Groups:\t *\n`, `CapPrm:\t0+\n`, `CapEff:\t0+\n`, `NoNewPrivs:\t1`, `Seccomp:\t2`} {
+		if !regexp.MustCompile(want).Match(status) {
+			t.Errorf("the gateway's status has no %s:\n%s", want, status)
+		}
+	}
+	if left, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)); err != nil || len(left) > 40 {
+		t.Errorf("the gateway has %d descriptors, %v", len(left), err)
+	}
+	s.kill()
+	eventually(t, 5*time.Second, func() error {
+		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) && !isZombie(pid) {
+			return fmt.Errorf("the gateway is still there")
+		}
+		return nil
+	})
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+	v := s.verdict(t, "python", attempts+`attempt("https", lambda: get("https://api.example/x"))`, "--profile", "client")
+	checkLines(t, v, "https: hello from api.example")
 }
 
 // gatewayOf is the one gateway that the supervisor has.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"proctor/audit"
@@ -45,6 +46,9 @@ func Main() error {
 	}
 	defer sockets.close()
 	// Nothing that hostile code sent has been read so far.
+	if err := become(config.UID); err != nil {
+		return err
+	}
 	if err := confine.Confine(); err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
@@ -68,6 +72,19 @@ func Main() error {
 	cancel()
 	beating.Wait()
 	return errors.Join(err, reports.done())
+}
+
+// become gives up root, with all threads. The supervisor does not start it as another user, who
+// might not reach the program's file.
+func become(uid uint32) error {
+	if uid == 0 {
+		return errors.New("no user to become")
+	}
+	id := int(uid)
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(id, id, id), syscall.Setresuid(id, id, id)); err != nil {
+		return fmt.Errorf("become user %d: %w", uid, err)
+	}
+	return nil
 }
 
 // A reporter tells the supervisor. It is the Recorder of all that serves. When nobody listens

@@ -40,6 +40,7 @@ const (
 // Config is all that a gateway knows.
 type Config struct {
 	Run       string            `json:"run"`
+	UID       uint32            `json:"uid"` // user and group that it becomes; nobody else's
 	Policy    egress.Policy     `json:"policy"`
 	Secrets   map[string][]byte `json:"secrets"`   // by the name of their credential
 	Resolvers []netip.AddrPort  `json:"resolvers"` // the host's, in order
