@@ -35,6 +35,7 @@ type supervisor struct {
 	socket string
 	group  string
 	flags  []string // more, for serve
+	netns  string   // file of the network namespace that it starts in; empty: the test's own
 
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when it has ended
@@ -250,8 +251,13 @@ func (s *supervisor) start() error {
 	s.exited = make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := s.cmd.Start()
+		err := s.enter()
+		if s.netns == "" {
+			defer runtime.UnlockOSThread()
+		}
+		if err == nil {
+			err = s.cmd.Start()
+		}
 		started <- err
 		if err == nil {
 			_ = s.cmd.Wait()
@@ -276,6 +282,19 @@ func (s *supervisor) start() error {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+// enter has the thread enter the network namespace that is this supervisor's outside.
+func (s *supervisor) enter() error {
+	if s.netns == "" {
+		return nil
+	}
+	ns, err := os.Open(s.netns)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
 }
 
 // kill ends the supervisor alone, as a crash would.
