@@ -28,7 +28,7 @@ type Flow struct {
 	Claimed    Text           `json:"claimed,omitempty"` // what the traffic says it is for: SNI or Host, where that differs
 	Decision   Decision       `json:"decision"`
 	Rule       string         `json:"rule"`                 // which rule decided
-	Upstream   netip.AddrPort `json:"upstream,omitzero"`    // that was connected to outside
+	Upstream   netip.AddrPort `json:"upstream,omitzero"`    // that was connected to outside; of a name with forbidden addresses alone, their first
 	Credential string         `json:"credential,omitempty"` // name of the one that was added
 	Requests   int64          `json:"requests,omitempty"`   // of HTTP, where it was read
 	BytesUp    int64          `json:"bytes_up"`             // towards the outside

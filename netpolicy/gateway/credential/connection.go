@@ -198,6 +198,18 @@ func (c *connection) refuse(why, claimed string) {
 	c.note(why)
 }
 
+// forbid notes that the host has no address that may be connected to, and the first that it has.
+func (c *connection) forbid(rule string, at netip.AddrPort) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refused == "" {
+		c.refused = rule
+	}
+	if !c.upstream.IsValid() {
+		c.upstream = at
+	}
+}
+
 func (c *connection) fail(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

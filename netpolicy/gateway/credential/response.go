@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"net/textproto"
 	"strconv"
 	"strings"
@@ -75,6 +76,13 @@ func (c *connection) connected(conn net.Conn, added bool) {
 	c.added = c.added || added
 }
 
+// forbidden is an error of a [Dialer] for a name that is granted and has no address that may be
+// connected to. The rule is "" where something else is wrong.
+type forbidden interface {
+	error
+	Forbidden() (rule string, at netip.AddrPort)
+}
+
 // failed answers where the upstream did not.
 func (e *exchange) failed(err error) {
 	if over := e.up.reached(); over != nil {
@@ -83,6 +91,11 @@ func (e *exchange) failed(err error) {
 	}
 	if e.r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // the code went away
+	}
+	if f, ok := errors.AsType[forbidden](err); ok {
+		if rule, at := f.Forbidden(); rule != "" {
+			e.c.forbid(rule, at)
+		}
 	}
 	status := http.StatusBadGateway
 	if n := net.Error(nil); errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout() {

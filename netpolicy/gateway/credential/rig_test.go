@@ -59,6 +59,7 @@ func (p *policy) Host(name string, port uint16) egress.Decision {
 type dialer struct {
 	mu    sync.Mutex
 	to    map[string]string
+	err   error // of every dial, if there is one
 	conns atomic.Int64
 }
 
@@ -66,6 +67,9 @@ func (d *dialer) Dial(ctx context.Context, name string, port uint16) (net.Conn, 
 	d.mu.Lock()
 	to := d.to[fmt.Sprintf("%s:%d", name, port)]
 	d.mu.Unlock()
+	if d.err != nil {
+		return nil, netip.AddrPort{}, d.err
+	}
 	if to == "" {
 		return nil, netip.AddrPort{}, fmt.Errorf("no address for %s:%d", name, port)
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"net/textproto"
 	"strings"
 	"testing"
@@ -297,6 +298,28 @@ func TestUpstreamMustBeTheGrantedHost(t *testing.T) {
 				t.Errorf("flow %+v", f)
 			}
 		})
+	}
+}
+
+// led is the error of a dialer for a name that has forbidden addresses alone.
+type led struct{ error }
+
+func (led) Forbidden() (string, netip.AddrPort) {
+	return "leads elsewhere", netip.MustParseAddrPort("10.0.0.1:443")
+}
+
+func TestForbiddenAddressIsBlocked(t *testing.T) {
+	u := newUpstreams(t, hostA)
+	r := newRun(t, runOptions{
+		credentials: []egress.Credential{bearer(hostA)}, secrets: map[string]string{"key-of-" + hostA: plainSecret},
+		to: map[string]string{}, roots: u.roots,
+	})
+	r.dialer.err = led{errors.New("forbidden")}
+	if res, body := send(t, r.client(false), "GET", "https://"+hostA+"/", "", nil); res.StatusCode != 502 {
+		t.Errorf("answer %d %q", res.StatusCode, body)
+	}
+	if f := r.flow(); f.Decision != audit.Blocked || f.Rule != "leads elsewhere" || f.Upstream.String() != "10.0.0.1:443" || f.Credential != "" {
+		t.Errorf("flow %+v", f)
 	}
 }
 

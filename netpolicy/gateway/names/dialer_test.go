@@ -335,6 +335,22 @@ func TestAlternate(t *testing.T) {
 	}
 }
 
+func TestForbidden(t *testing.T) {
+	e := &DialError{Name: "a.example", Port: 443, Reason: ErrForbidden, Addresses: addrs("10.0.0.1", "10.0.0.2")}
+	if rule, at := e.Forbidden(); !strings.HasPrefix(rule, "a.example is granted, but ") || at != netip.MustParseAddrPort("10.0.0.1:443") {
+		t.Errorf("%q, %s", rule, at)
+	}
+	for _, e := range []*DialError{
+		{Name: "a.example", Port: 443, Reason: ErrRefused, Addresses: addrs("10.0.0.1")},
+		{Port: 443, Reason: ErrForbidden, Addresses: addrs("10.0.0.1")},
+		{Name: "a.example", Port: 443, Reason: ErrForbidden},
+	} {
+		if rule, _ := e.Forbidden(); rule != "" {
+			t.Errorf("%v: %q", e, rule)
+		}
+	}
+}
+
 func TestDialErrorIsBounded(t *testing.T) {
 	e := &DialError{Name: "a.example", Port: 443, Reason: ErrForbidden, Addresses: addrs("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6")}
 	want := `dial "a.example" port 443: only addresses that a name may not lead to: 10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4 and 2 more; a cidr grant of address and port would open them`

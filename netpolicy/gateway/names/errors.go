@@ -60,6 +60,16 @@ func (e *DialError) Error() string {
 	return b.String()
 }
 
+// Forbidden is the rule that keeps a granted name from every address that it has, and the first
+// of these; "" where something else is wrong.
+func (e *DialError) Forbidden() (rule string, at netip.AddrPort) {
+	if !errors.Is(e.Reason, ErrForbidden) || e.Name == "" || len(e.Addresses) == 0 {
+		return "", netip.AddrPort{}
+	}
+	rule = e.Name + " is granted, but leads to no public address, and no cidr grant has one that it leads to"
+	return rule, netip.AddrPortFrom(e.Addresses[0], e.Port)
+}
+
 // Unwrap makes errors.Is find the reason and what the system said.
 func (e *DialError) Unwrap() []error {
 	if e.Err == nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -124,6 +125,32 @@ func TestCannotConnect(t *testing.T) {
 	if f := w.allowed(); f.Error != "no such name" {
 		t.Errorf("flow %+v", f)
 	}
+}
+
+// led is the error of a dialer for a name that has forbidden addresses alone.
+type led struct{ error }
+
+func (led) Forbidden() (string, netip.AddrPort) {
+	return "leads elsewhere", netip.MustParseAddrPort("10.0.0.1:5432")
+}
+
+func TestForbiddenIsBlocked(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.opts.Dialer = failing{fmt.Errorf("dial: %w", led{errors.New("forbidden")})} })
+	w.isReset(raw)
+	f := w.blocked("leads elsewhere")
+	if f.Error != "dial: forbidden" || f.Upstream.String() != "10.0.0.1:5432" {
+		t.Errorf("flow %+v", f)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Dial(context.Context, string, uint16) (net.Conn, netip.AddrPort, error) {
+	return nil, netip.AddrPort{}, f.err
+}
+
+func (f failing) DialAddr(context.Context, string, netip.AddrPort) (net.Conn, error) {
+	return nil, f.err
 }
 
 func TestReason(t *testing.T) {

@@ -4,10 +4,18 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
+
+// forbidden is an error of a [Dialer] for a name that is granted and has no address that may be
+// connected to. The rule is "" where something else is wrong.
+type forbidden interface {
+	error
+	Forbidden() (rule string, at netip.AddrPort)
+}
 
 // reason says in a few words why a connection to the outside was not made.
 func (r *Relay) reason(err error) string {

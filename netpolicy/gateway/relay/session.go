@@ -168,6 +168,12 @@ func (s *session) connect(t target) error {
 	}
 	if err != nil {
 		s.fail(s.r.reason(err))
+		if f, ok := errors.AsType[forbidden](err); ok {
+			if rule, at := f.Forbidden(); rule != "" {
+				s.block(rule)
+				s.flow.Upstream = unmap(at)
+			}
+		}
 		return err
 	}
 	s.flow.Upstream = unmap(to)
