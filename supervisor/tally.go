@@ -92,11 +92,12 @@ func (t *tally) add(e *audit.Event) {
 		}
 	case audit.KindFlow:
 		t.egress.flow(e.Flow)
+		flows := uint64(max(1, e.Flow.Count))
 		d := destination{e.Flow.Name, e.Flow.Address, e.Flow.Port, e.Flow.Protocol, e.Flow.Rule}
 		if e.Flow.Decision == audit.Blocked {
-			t.note(t.blocked, &t.blockedMore, d, 1)
+			t.note(t.blocked, &t.blockedMore, d, flows)
 		} else {
-			t.note(t.allowed, &t.allowedMore, d, 1)
+			t.note(t.allowed, &t.allowedMore, d, flows)
 		}
 	case audit.KindChange:
 		if e.Change.Errno == "" {

@@ -103,6 +103,7 @@ func TestTallyEgress(t *testing.T) {
 		audit.Event{Kind: audit.KindFlow, Flow: &audit.Flow{Protocol: "tcp", Address: netip.MustParseAddr("203.0.113.9"), Port: 443, Decision: audit.Allowed, Rule: "203.0.113.0/24:443/tcp"}},
 		attempt(audit.KindConnect, "tcp", "198.18.1.1", 443, audit.Allowed, "granted"),
 		audit.Event{Kind: audit.KindFlow, Flow: &audit.Flow{Protocol: "tcp", Address: netip.MustParseAddr("198.18.1.1"), Port: 443, Name: "api.example", Claimed: "other.example", Decision: audit.Blocked, Rule: "not the name"}},
+		audit.Event{Kind: audit.KindFlow, Flow: &audit.Flow{Protocol: "tcp", Address: netip.MustParseAddr("198.18.1.1"), Port: 443, Name: "api.example", Decision: audit.Blocked, Rule: "limits.connections", Count: 40}},
 		audit.Event{Kind: audit.KindQuery, Query: &audit.Query{Name: "files.pythonhosted.org", Type: "A", Decision: audit.Blocked, Rule: "not granted"}},
 		audit.Event{Kind: audit.KindQuery, Query: &audit.Query{Name: "files.pythonhosted.org", Type: "AAAA", Decision: audit.Blocked, Rule: "not granted"}},
 		audit.Event{Kind: audit.KindQuery, Query: &audit.Query{Name: "api.example", Type: "A", Decision: audit.Allowed, Rule: "api.example:443", Answers: []netip.Addr{netip.MustParseAddr("198.18.1.1")}}},
@@ -113,6 +114,7 @@ func TestTallyEgress(t *testing.T) {
 	want := audit.Egress{
 		Allowed: []audit.Destination{to("203.0.113.9", 443, "tcp", 1, "203.0.113.0/24:443/tcp")},
 		Blocked: []audit.Destination{
+			{Name: "api.example", Address: netip.MustParseAddr("198.18.1.1"), Port: 443, Protocol: "tcp", Count: 40, Rule: "limits.connections"},
 			to("192.0.2.53", 53, "udp", 3, none),
 			{Name: "files.pythonhosted.org", Port: 53, Protocol: "dns", Count: 2, Rule: "not granted", Remedy: wellKnown[0].remedy},
 			to("127.0.0.1", 80, "tcp", 1, "no policy"),
