@@ -34,7 +34,7 @@ type Options struct {
 	StateDir          string // persistent directory of the supervisor
 	RunDir            string // its directory until the next boot
 	Socket            string // where clients reach it
-	BinDir            string // where containerd, its shim, runc and proctor-init are
+	BinDir            string // where containerd, its shim, runc, proctor-init and proctor-gateway are
 	ContainerdAddress string // an operator's containerd, used instead of a private one
 }
 

@@ -48,7 +48,7 @@ func TestRunAsWhoever(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}
-	for _, name := range []string{"containerd", "runc", "containerd-shim-runc-v2", "proctor-init"} {
+	for _, name := range []string{"containerd", "runc", "containerd-shim-runc-v2", "proctor-init", "proctor-gateway"} {
 		if c := find(t, checks, name); c.Status != Fail || c.Fix != "run `make build`" {
 			t.Errorf("missing binary: %+v", c)
 		}

@@ -24,7 +24,8 @@ func checkRuntimes(ctx context.Context, opts Options) []Check {
 			{"containerd", "--version"},
 			{"containerd-shim-runc-v2", "-v"},
 			{"runc", "--version"},
-			{"proctor-init", ""}, // tells nothing: it is a box's first process
+			{"proctor-init", ""},    // tells nothing: it is a box's first process
+			{"proctor-gateway", ""}, // neither does this: it is a run's network
 		} {
 			if p.name == "containerd" && opts.ContainerdAddress != "" {
 				continue

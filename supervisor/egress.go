@@ -28,7 +28,7 @@ type Network struct {
 	Gateway   string                       // the gateway's program
 	Resolvers []netip.AddrPort             // the host's, in order
 	Roots     []byte                       // certificates of the authorities that upstreams are verified by, PEM
-	Addresses func() ([]netip.Addr, error) // the host's own, which no run reaches
+	Addresses func() ([]netip.Addr, error) // the host's own, which a name leads to only where a range is granted, too
 }
 
 // network is a run's: what it may reach, and the gateway that all addresses lead to.

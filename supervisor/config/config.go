@@ -26,7 +26,7 @@ type Config struct {
 	RunDir     string `yaml:"run_dir"`    // until the next boot; default /run/proctor
 	Socket     string `yaml:"socket"`     // default RUN_DIR/proctor.sock
 	Containerd string `yaml:"containerd"` // socket of an existing containerd; empty: a private one
-	LibDir     string `yaml:"lib_dir"`    // containerd, its shim, runc, proctor-init; default: where proctor is
+	LibDir     string `yaml:"lib_dir"`    // containerd, its shim, runc, proctor-init, proctor-gateway; default: where proctor is
 	Images     string `yaml:"images"`     // the lock file and the archives; default STATE_DIR/images
 
 	// Cgroup is the parent of the runs' cgroups. Supervisors on one host must not share
