@@ -163,7 +163,7 @@ dirs:
 	else mkdir -p bin/tools build; fi
 
 # Go decides what of it is out of date.
-.PHONY: bin/proctor
+.PHONY: bin/proctor bin/proctor-gateway
 bin/proctor: | deps go dirs
 	@$(STEP) "building proctor (first time about 2 min)" $(AS_OWNER) \
 		$(GO) build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/proctor ./cmd/proctor
