@@ -121,6 +121,28 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	return usagef("%s: see `%s --help`", flagMessage(err.Error()), name)
 }
 
+// one is a command's only argument. missing is said where there is none.
+func one(c *cli.Context, missing string) (string, error) {
+	args := c.Args().Slice()
+	if len(args) == 0 {
+		return "", usagef("%s", missing)
+	}
+	if len(args) > 1 {
+		return "", usagef("%q stands after %q: one is taken, and flags go before it: see `%s --help`", args[1], args[0], c.Command.HelpName)
+	}
+	return args[0], nil
+}
+
+// noFlags refuses arguments that were meant as flags.
+func noFlags(c *cli.Context) error {
+	for i, a := range c.Args().Slice() {
+		if i > 0 && strings.HasPrefix(a, "-") {
+			return usagef("%q stands after %q: flags go before: see `%s --help`", a, c.Args().Get(i-1), c.Command.HelpName)
+		}
+	}
+	return nil
+}
+
 // noArgs refuses what a command does not take.
 func noArgs(c *cli.Context) error {
 	if c.Args().Present() {

@@ -81,6 +81,9 @@ func imagesList(c *cli.Context) error {
 func imagesBuild(c *cli.Context) error {
 	recipes := images.Recipes{Dir: c.String("recipes")}
 	names := c.Args().Slice()
+	if err := noFlags(c); err != nil {
+		return err
+	}
 	if len(names) == 0 {
 		var err error
 		if names, err = recipes.Names(); err != nil {

@@ -9,13 +9,14 @@ var killCommand = &cli.Command{
 	OnUsageError: usageError,
 	Flags:        []cli.Flag{socketFlag},
 	Action: func(c *cli.Context) error {
-		if c.NArg() != 1 {
-			return usagef("name one run: `proctor status` lists those going on")
+		id, err := one(c, "name one run: `proctor status` lists those going on")
+		if err != nil {
+			return err
 		}
 		cl, err := client(c)
 		if err != nil {
 			return err
 		}
-		return cl.Kill(c.Context, c.Args().First())
+		return cl.Kill(c.Context, id)
 	},
 }

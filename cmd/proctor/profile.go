@@ -95,6 +95,9 @@ func profileCheck(c *cli.Context) error {
 		return err
 	}
 	files := c.Args().Slice()
+	if err := noFlags(c); err != nil {
+		return err
+	}
 	if len(files) == 0 {
 		return usagef("no file: name the profiles to check: see `proctor profile check --help`")
 	}
@@ -215,11 +218,12 @@ func profileShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.NArg() != 1 {
-		return usagef("name one profile or file: `proctor profile list` shows those there are")
+	arg, err := one(c, "name one profile or file: `proctor profile list` shows those there are")
+	if err != nil {
+		return err
 	}
 	var p *profile.Profile
-	if arg := c.Args().First(); strings.Contains(arg, "/") || strings.HasSuffix(arg, ".yaml") {
+	if strings.Contains(arg, "/") || strings.HasSuffix(arg, ".yaml") {
 		p, err = profile.Load(arg)
 	} else {
 		p, err = profile.Find(dir, arg)

@@ -14,8 +14,11 @@ For zsh:   source <(proctor completion zsh)`,
 	Action: func(c *cli.Context) error {
 		scripts := map[string]string{"bash": bashCompletion, "zsh": zshCompletion}
 		script, ok := scripts[c.Args().First()]
-		if !ok || c.NArg() != 1 {
+		if !ok {
 			return usagef("shell %q: it is bash or zsh", c.Args().First())
+		}
+		if _, err := one(c, ""); err != nil {
+			return err
 		}
 		fmt.Print(script)
 		return nil
@@ -49,6 +52,9 @@ var manCommand = &cli.Command{
 	Name: "man", Usage: "print the manual page",
 	OnUsageError: usageError,
 	Action: func(c *cli.Context) error {
+		if err := noArgs(c); err != nil {
+			return err
+		}
 		page, err := c.App.ToManWithSection(1)
 		if err != nil {
 			return err
