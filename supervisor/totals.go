@@ -28,6 +28,7 @@ func (t *totals) add(v *audit.Verdict) {
 	for _, d := range v.Egress.Blocked {
 		t.blocked += uint64(d.Count)
 	}
+	t.blocked += uint64(v.Egress.BlockedMore)
 	for _, c := range v.Refused {
 		t.refusedCalls += uint64(c.Count)
 	}

@@ -84,7 +84,7 @@ func auditList(c *cli.Context) error {
 		switch v := r.Verdict; {
 		case v != nil:
 			status, code, events = string(v.Status), fmt.Sprint(v.ExitCode), fmt.Sprint(v.Audit.Events)
-			var n int64
+			n := v.Egress.BlockedMore
 			for _, d := range v.Egress.Blocked {
 				n += d.Count
 			}
@@ -102,14 +102,14 @@ func auditShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.NArg() != 1 {
-		return usagef("name one run: see `proctor audit list`")
+	id, err := one(c, "name one run: see `proctor audit list`")
+	if err != nil {
+		return err
 	}
 	cl, err := client(c)
 	if err != nil {
 		return err
 	}
-	id := c.Args().First()
 	if c.Bool("code") {
 		return cl.Code(c.Context, id, programOutput(os.Stdout))
 	}
@@ -127,6 +127,10 @@ func auditShow(c *cli.Context) error {
 		fmt.Printf("started  %s by uid %d\n", q.Time.Format(time.RFC3339), q.Caller.UID)
 		fmt.Printf("image    %s %s\n", q.Image.Name, q.Image.Digest)
 		fmt.Printf("program  %s, %d bytes, sha256 %s\n", printable(q.Code.Name), q.Code.Bytes, q.Code.SHA256)
+		fmt.Printf("profile  %s\n", printable(q.Profile))
+		for _, rule := range q.Egress {
+			fmt.Printf("granted  %s\n", printable(rule))
+		}
 		for _, in := range q.Inputs {
 			fmt.Printf("input    %s, %d bytes, by %s\n", in.Name.Printable(), in.Bytes, in.How)
 		}
@@ -141,10 +145,20 @@ func auditShow(c *cli.Context) error {
 	}
 	if v := info.Verdict; v != nil {
 		fmt.Printf("\nverdict  %s, exit code %d: %s\n", v.Status, v.ExitCode, oneLine(v.Reason))
+		for _, d := range v.Egress.Blocked {
+			fmt.Printf("blocked  %s, %d times: %s\n", target(d), d.Count, oneLine(d.Rule))
+		}
+		if n := v.Egress.BlockedMore; n > 0 {
+			fmt.Printf("blocked  %d times elsewhere\n", n)
+		}
 		for _, o := range v.Outputs {
 			fmt.Printf("output   %s, %d bytes, sha256 %s\n", o.Name.Printable(), o.Bytes, o.SHA256)
 		}
-		fmt.Printf("record   events=%d lost=%d %s\n", v.Audit.Events, v.Audit.Lost, v.Audit.Seal)
+		complete := "complete"
+		if !v.Audit.Complete {
+			complete = "not complete"
+		}
+		fmt.Printf("record   %s: events=%d lost=%d %s\n", complete, v.Audit.Events, v.Audit.Lost, v.Audit.Seal)
 	}
 	return nil
 }

@@ -123,6 +123,17 @@ func address(a netip.Addr, port uint16) string {
 	return net.JoinHostPort(a.String(), strconv.Itoa(int(port)))
 }
 
+// target is where a run tried to go.
+func target(d audit.Destination) string {
+	switch {
+	case d.Protocol == "dns":
+		return "dns " + d.Name.Printable()
+	case d.Name != "":
+		return fmt.Sprintf("%s %s:%d", printable(d.Protocol), d.Name.Printable(), d.Port)
+	}
+	return printable(d.Protocol) + " " + address(d.Address, d.Port)
+}
+
 // flow is a connection as the gateway saw it.
 func flow(f *audit.Flow) string {
 	s := fmt.Sprintf("%s %s", printable(f.Protocol), address(f.Address, f.Port))
