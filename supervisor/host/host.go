@@ -25,6 +25,7 @@ import (
 	"proctor/supervisor/config"
 	"proctor/supervisor/container"
 	"proctor/supervisor/daemon"
+	"proctor/supervisor/profile"
 )
 
 // Snapshotter is containerd's that boxes' root file systems come from. It is one that can
@@ -113,6 +114,15 @@ func Check(c *config.Config) error {
 	}
 	if err := c.Limits.Range().Validate(); err != nil {
 		return fmt.Errorf("configuration: %w", err)
+	}
+	if _, err := resolvers(c.Network.Resolvers); err != nil {
+		return fmt.Errorf("configuration: network: %w", err)
+	}
+	if _, err := roots(c.Network.CAFile); err != nil {
+		return fmt.Errorf("configuration: network: %w", err)
+	}
+	if _, err := profile.Find(c.Profiles, c.DefaultProfile); err != nil {
+		return fmt.Errorf("configuration: default_profile: %w", err)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bufio"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -71,6 +72,14 @@ func resolvers(configured []string) ([]netip.AddrPort, error) {
 	return list, nil
 }
 
+// cause is what went wrong, without the call and the path.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
 // bundles are where systems keep the certificates of authorities: Debian's, Fedora's, SUSE's
 // and Alpine's place.
 var bundles = []string{
@@ -82,7 +91,14 @@ var bundles = []string{
 // no host is believed then.
 func roots(file string) ([]byte, error) {
 	if file != "" {
-		return os.ReadFile(file)
+		data, err := os.ReadFile(file)
+		if err == nil && !x509.NewCertPool().AppendCertsFromPEM(data) {
+			err = errors.New("no certificate is in it: give a file in PEM")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("ca_file %s: %w", file, cause(err))
+		}
+		return data, nil
 	}
 	for _, b := range bundles {
 		data, err := os.ReadFile(b)
