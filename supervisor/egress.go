@@ -139,6 +139,9 @@ func (r *run) secrets(ctx context.Context) (map[string][]byte, error) {
 	for i := range r.net.policy.Credentials {
 		c := &r.net.policy.Credentials[i]
 		s, err := reader.Read(ctx, c)
+		if err != nil && ctx.Err() == nil {
+			return nil, refuse("nothing of it ran; have the operator mend the secret's source", "profile %s: %v", r.plan.profile.Name, err)
+		}
 		if err != nil {
 			// Where secrets are is nothing for the caller.
 			r.log.Error("credential not read", "credential", c.Name, "profile", r.plan.profile.Name, "error", err)

@@ -40,7 +40,8 @@ type ending struct {
 
 	blockedMore int64 // attempts to others
 	granted     bool  // it may reach something
-	foreign     bool  // a call of another ABI ended a thread
+	profile     string
+	foreign     bool // a call of another ABI ended a thread
 
 	refused []audit.RefusedCall
 }
@@ -161,7 +162,7 @@ func (e *ending) mention(v *audit.Verdict) {
 		if v.Remedy == "" && !e.granted {
 			v.Remedy = "no network is granted to this run: pass data with --input, use what the image holds (`proctor images list`), or ask the operator"
 		} else if v.Remedy == "" {
-			v.Remedy = "keep to what is granted (`proctor profile show NAME`), or ask the operator to grant more"
+			v.Remedy = "keep to what is granted (`proctor profile show " + e.profile + "`), or ask the operator to grant more"
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (s *Supervisor) profileFor(req *Request) (*profile.Profile, *egress.Policy,
 	}
 	p, err := profile.Find(s.profiles.Dir, name)
 	if err != nil {
-		return nil, nil, refuse("use one of those that `proctor profile list` shows, or have the operator mend it", "profile: %v", err)
+		return nil, nil, refuse("use another profile, or have the operator mend this one", "profile: %v", err)
 	}
 	policy, err := p.Egress.Narrow(egress.Narrowing{Deny: req.DenyNetwork, Allow: req.Allow})
 	if err != nil {

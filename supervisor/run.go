@@ -155,6 +155,9 @@ func (r *run) failed(ctx context.Context, v *audit.Verdict, err error) {
 	v.Status, v.ExitCode = audit.StatusError, CodeNotRun
 	v.Reason = err.Error()
 	v.Remedy = "nothing of it ran; `proctor doctor` and the supervisor's log say more"
+	if refusal, ok := errors.AsType[*Refusal](err); ok {
+		v.Reason, v.Remedy = refusal.What, refusal.Fix
+	}
 	r.log.Error("run not started", "error", err)
 }
 
@@ -388,7 +391,7 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	e.kernel, e.oom, e.mainOOM, e.pidsHit = r.tally.exit, oom, r.tally.mainOOM, usage.PIDsHit
 	v.Egress = r.tally.destinations()
 	e.blocked, e.blockedMore = v.Egress.Blocked, v.Egress.BlockedMore
-	e.granted = len(r.net.policy.Allow) > 0
+	e.granted, e.profile = len(r.net.policy.Allow) > 0, r.plan.profile.Name
 	e.refused, e.foreign = r.tally.refusals(), r.tally.foreign
 	e.judge(v)
 	v.Stdout, v.Stderr = streams.stdout.output(), streams.stderr.output()

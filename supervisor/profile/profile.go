@@ -174,7 +174,11 @@ func Find(dir, name string) (*Profile, error) {
 	case name == OfflineName:
 		return Offline(), nil
 	}
-	return nil, fmt.Errorf("no profile %q in %s: `proctor profile list` shows those there are", name, dir)
+	list := "proctor profile list"
+	if dir != DefaultDir {
+		list += " --profiles " + dir
+	}
+	return nil, fmt.Errorf("no profile %q in %s: `%s` shows those there are", name, dir, list)
 }
 
 func clip(s string) string {
