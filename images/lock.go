@@ -74,7 +74,7 @@ type lockYAML struct {
 func LoadLock(path string) (*Lock, error) {
 	l, err := readLock(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no image lock at %s: run `proctor images build` first: %w", path, fs.ErrNotExist)
+		return nil, fmt.Errorf("no image lock at %s: run `proctor images build --dir %s` first: %w", path, filepath.Dir(path), fs.ErrNotExist)
 	}
 	return l, err
 }
