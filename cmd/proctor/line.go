@@ -162,7 +162,7 @@ func flow(f *audit.Flow) string {
 	if f.Count > 1 {
 		s += fmt.Sprintf(" — %d of them", f.Count)
 	}
-	if f.Error != "" {
+	if f.Error != "" && f.Error != f.Rule {
 		s += ": " + printable(f.Error)
 	}
 	return s
