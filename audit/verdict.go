@@ -88,6 +88,8 @@ type Egress struct {
 	// thousand.
 	AllowedMore int64 `json:"allowed_more,omitempty"`
 	BlockedMore int64 `json:"blocked_more,omitempty"`
+	// Findings are contradictions between what the kernel and the gateway saw; the record has them.
+	Findings int `json:"findings,omitempty"`
 }
 
 // Destination is one place the run tried to reach.

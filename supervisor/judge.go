@@ -141,6 +141,9 @@ func (e *ending) mention(v *audit.Verdict) {
 			v.Reason += fmt.Sprintf(", %d connection attempts among them", net)
 		}
 	}
+	if v.Egress.Findings > 0 {
+		v.Reason += fmt.Sprintf("; the kernel and the gateway do not agree on %d of its destinations: see the record", v.Egress.Findings)
+	}
 	if e.raced > 0 && e.loss == nil {
 		v.Reason += fmt.Sprintf("; %d of its opens are recorded with a file that may be another", e.raced)
 	}

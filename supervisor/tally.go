@@ -31,7 +31,8 @@ type tally struct {
 	foreign                               bool // a call of another ABI ended a thread
 	allowed                               map[destination]int64
 
-	egress reconciliation
+	egress   reconciliation
+	findings int
 }
 
 type destination struct {
@@ -99,6 +100,8 @@ func (t *tally) add(e *audit.Event) {
 		} else {
 			t.note(t.allowed, &t.allowedMore, d, flows)
 		}
+	case audit.KindFinding:
+		t.findings++
 	case audit.KindChange:
 		if e.Change.Errno == "" {
 			t.files.Changed += int64(e.Acts())
@@ -166,6 +169,6 @@ func (t *tally) destinations() audit.Egress {
 	none := func(destination) string { return "" }
 	return audit.Egress{
 		Allowed: list(t.allowed, none), Blocked: list(t.blocked, remedyFor),
-		AllowedMore: t.allowedMore, BlockedMore: t.blockedMore,
+		AllowedMore: t.allowedMore, BlockedMore: t.blockedMore, Findings: t.findings,
 	}
 }

@@ -70,7 +70,7 @@ func line(e *audit.Event, withRun bool) string {
 	case e.Flow != nil:
 		fmt.Fprintf(&b, " %s", flow(e.Flow))
 	case e.Scrub != nil:
-		fmt.Fprintf(&b, " credential %s taken out of the %s of an answer of %s, %d times",
+		fmt.Fprintf(&b, " credential %s taken out of the %s of an answer of %s, times: %d",
 			printable(e.Scrub.Credential), printable(e.Scrub.Where), e.Scrub.Name.Printable(), e.Scrub.Count)
 	case e.Finding != nil:
 		f := e.Finding
@@ -154,7 +154,7 @@ func flow(f *audit.Flow) string {
 		s += " with credential " + printable(f.Credential)
 	}
 	if f.Requests > 0 {
-		s += fmt.Sprintf(", %d requests", f.Requests)
+		s += fmt.Sprintf(", requests: %d", f.Requests)
 	}
 	if f.Decision == audit.Allowed {
 		s += fmt.Sprintf(", %d bytes up, %d down, %.0f ms", f.BytesUp, f.BytesDown, f.DurationMS)
