@@ -218,13 +218,8 @@ func javaTrust(bundle []byte) ([]byte, error) {
 	return store, nil
 }
 
-// report takes in what the gateway tells. Of that no more goes into the record than of what the
-// kernel sees: repeats, which the kernel folds, are told one by one.
+// report takes in what the gateway tells.
 func (r *run) report(told wire.Report) {
-	if r.told.Add(1) > uint64(r.limits.AuditEvents) {
-		r.floods.Do(func() { close(r.flooded) })
-		return
-	}
 	e := audit.Event{Run: r.id, Time: time.Now().UTC()}
 	var protocol string
 	var port uint16
@@ -249,26 +244,47 @@ func (r *run) report(told wire.Report) {
 		}
 		e.Process = who
 	}
-	if err := r.take([]audit.Event{e}); err != nil {
-		r.log.Error("what the gateway told is not recorded", "error", err)
+	if err := r.takeTold(e, told.Size); err != nil {
+		r.mistold.Do(func() { r.log.Error("what the gateway told is not recorded", "error", err) })
 	}
 }
 
-// flood is the loss of what the gateway told beyond the limit, or nil.
-func (r *run) flood() *bpf.LossError {
-	limit, told := uint64(r.limits.AuditEvents), r.told.Load()
-	if told <= limit {
-		return nil
+// toldUnit is how much of a report counts for one event, as in the kernel.
+const toldUnit = 1 << 10
+
+// takeTold takes in what the gateway told. The kernel's limit does not see it: a thread that
+// connects to one place a thousand times is one event of the kernel's, and a thousand here. So
+// it has a limit of its own, the same one.
+func (r *run) takeTold(e audit.Event, size int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	limit := uint64(r.limits.AuditEvents)
+	r.told += uint64(1 + size/toldUnit)
+	if r.told <= limit {
+		return r.takeLocked([]audit.Event{e}, r.write)
 	}
-	return &bpf.LossError{Limit: limit, Charged: told}
+	r.untold[e.Kind]++
+	if r.supervisor.onLoss == KillOnLoss {
+		select {
+		case r.overtold <- &bpf.LossError{Limit: limit, Charged: r.told}:
+		default: // it is known
+		}
+	}
+	// It counts in the verdict, and against what the kernel saw.
+	return r.takeLocked([]audit.Event{e}, func([]audit.Event) error { return nil })
 }
 
-// floodEnds is closed when the run is to end for a flood.
-func (r *run) floodEnds() <-chan struct{} {
-	if r.supervisor.onLoss != KillOnLoss {
-		return nil
+// withUntold adds what the gateway's limit kept out of the record.
+func (r *run) withUntold(lost map[audit.Kind]uint64) map[audit.Kind]uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for kind, n := range r.untold {
+		if lost == nil {
+			lost = map[audit.Kind]uint64{}
+		}
+		lost[kind] += n
 	}
-	return r.flooded
+	return lost
 }
 
 // byProfile says whose rule it is that refuses something.

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -57,7 +56,8 @@ func (s *Supervisor) Run(ctx context.Context, req *Request, obs Observer) (*audi
 	r := &run{
 		supervisor: s, id: id, req: req, plan: plan, limits: limits,
 		net: network{policy: plan.policy},
-		log: s.log.With("run", id), tally: newTally(), lineage: lineage{}, mainExited: make(chan struct{}), flooded: make(chan struct{}),
+		log: s.log.With("run", id), tally: newTally(), lineage: lineage{}, mainExited: make(chan struct{}),
+		overtold: make(chan *bpf.LossError, 1), untold: map[audit.Kind]uint64{},
 	}
 	r.onRelease("leave the supervisor", func(context.Context) error { s.runs.Done(); return nil })
 	defer r.passing.Wait() // last: a slow observer keeps no box
@@ -104,9 +104,10 @@ type run struct {
 	tally   *tally
 	lineage lineage
 
-	told    atomic.Uint64 // reports of the gateway
-	flooded chan struct{} // closed at the first that has no room in the record
-	floods  sync.Once
+	told     uint64                // what the gateway's events count for
+	untold   map[audit.Kind]uint64 // those past the limit, which are not in the journal
+	overtold chan *bpf.LossError   // gets one when they are too many
+	mistold  sync.Once             // that one could not be written is logged once
 
 	mainExited chan struct{} // closed when the kernel has said that the main process ended
 
@@ -260,11 +261,18 @@ func (r *run) attach(ctx context.Context) error {
 			return err
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.write([]audit.Event{{Run: r.id, Time: q.Time, Kind: audit.KindStart, Start: q}})
 }
 
-// write appends to the record and the live feed.
+var errSealed = errors.New("the record is sealed")
+
+// write appends to the record and the live feed. It is called with the lock.
 func (r *run) write(events []audit.Event) error {
+	if r.journal == nil {
+		return errSealed // a gateway that did not end when it was told to
+	}
 	if err := r.journal.Append(events...); err != nil {
 		return err
 	}
@@ -323,8 +331,7 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 		case err := <-blind:
 			e.blind = err
 		case e.loss = <-lossy:
-		case <-r.floodEnds():
-			e.loss = r.flood()
+		case e.loss = <-r.overtold:
 		case e.gateway = <-r.net.gateway.Failed():
 		case <-ctx.Done():
 			e.canceled = context.Cause(ctx)
@@ -358,6 +365,12 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	if e.gateway == nil {
 		e.gateway = r.net.gateway.Finish(ctx)
 	}
+	if e.gateway != nil {
+		// Whatever it is doing, it tells no more: what it told is summed up now.
+		if err := r.net.gateway.Close(); err != nil {
+			r.log.Error("the gateway did not end", "error", err)
+		}
+	}
 	if e.blind == nil {
 		select {
 		case e.blind = <-blind:
@@ -370,7 +383,10 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	if e.loss == nil && r.supervisor.onLoss == KillOnLoss {
 		// Found only now: the program's end was faster.
 		if e.loss = r.watch.Loss(); e.loss == nil {
-			e.loss = r.flood()
+			select {
+			case e.loss = <-r.overtold:
+			default:
+			}
 		}
 	}
 
@@ -386,6 +402,7 @@ func (r *run) launch(ctx context.Context, obs Observer, v *audit.Verdict) {
 	if e.lost, err = r.watch.LostByKind(); err != nil {
 		r.log.Error("the kernel's counts are not known", "error", err)
 	}
+	e.lost = r.withUntold(e.lost)
 	e.raced = r.raced
 	oom := max(r.tally.oom, usage.OOMKills) // the kernel's own count has those whose event was lost
 	e.kernel, e.oom, e.mainOOM, e.pidsHit = r.tally.exit, oom, r.tally.mainOOM, usage.PIDsHit
@@ -446,6 +463,11 @@ func (r *run) drain() error {
 func (r *run) take(events []audit.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.takeLocked(events, r.write)
+}
+
+// takeLocked sums up events and has them written.
+func (r *run) takeLocked(events []audit.Event, write func([]audit.Event) error) error {
 	ended := r.tally.exit != nil
 	for i := range events {
 		e := &events[i]
@@ -464,7 +486,7 @@ func (r *run) take(events []audit.Event) error {
 	if !ended && r.tally.exit != nil {
 		close(r.mainExited)
 	}
-	if err := r.write(events); err != nil {
+	if err := write(events); err != nil {
 		return err
 	}
 	for i := range events {
@@ -477,6 +499,8 @@ func (r *run) take(events []audit.Event) error {
 
 // seal closes the record. After it, nothing of the run is written but its verdict.
 func (r *run) seal(v *audit.Verdict) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.journal == nil {
 		return
 	}
@@ -486,8 +510,11 @@ func (r *run) seal(v *audit.Verdict) {
 			r.log.Error("the kernel's counts are not known", "error", err)
 		}
 		v.Audit.Counts = counts
+		for _, n := range r.untold {
+			v.Audit.Lost += n
+		}
 		noted := audit.Counts{Events: r.noted, Folded: r.folded}
-		v.Audit.Complete = err == nil && counts == noted && r.raced == 0 && r.flood() == nil
+		v.Audit.Complete = err == nil && v.Audit.Counts == noted && r.raced == 0
 	}
 	end := audit.Event{Run: r.id, Time: time.Now().UTC(), Kind: audit.KindEnd, End: &audit.End{
 		Status: string(v.Status), Reason: v.Reason, Counts: v.Audit.Counts,

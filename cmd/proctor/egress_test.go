@@ -211,8 +211,31 @@ func TestEgress(t *testing.T) {
 	t.Run("proxy", func(t *testing.T) { testProxy(t, w, s) })
 	t.Run("offline", func(t *testing.T) { testOffline(t, w, s) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, s) })
+	t.Run("many", func(t *testing.T) { testMany(t, s) })
 	t.Run("gateway", func(t *testing.T) { testGatewayEnds(t, s) })
 	t.Run("supervisor", func(t *testing.T) { testSupervisorEnds(t, s) })
+}
+
+// Connections that are one act to the kernel are one record each to the gateway, and must not
+// make a record without end.
+func testMany(t *testing.T, s *supervisor) {
+	v := s.verdict(t, "python", attempts+`
+a = socket.getaddrinfo("api.example", 443, socket.AF_INET)[0][4]
+while True:
+    with socket.socket() as s: s.connect(a)
+`, "--profile", "client", "--audit-events", "1000", "--timeout", "60s")
+	if v.Status != audit.StatusAuditLimit || !strings.Contains(v.Reason, "more than the 1000 recorded acts") {
+		t.Errorf("%s: %s", v.Status, v.Reason)
+	}
+	n := 0
+	for _, e := range s.events(t, v.Run) {
+		if e.Flow != nil || e.Query != nil {
+			n++
+		}
+	}
+	if n != 1000 || v.Audit.Complete || v.Audit.LostByKind[audit.KindFlow] == 0 {
+		t.Errorf("%d events of the gateway's, complete %v, lost %v", n, v.Audit.Complete, v.Audit.LostByKind)
+	}
 }
 
 func testNames(t *testing.T, w *world, s *supervisor) {

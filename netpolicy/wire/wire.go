@@ -64,6 +64,8 @@ type Report struct {
 	Flow  *audit.Flow  `json:"flow,omitempty"`
 	Scrub *audit.Scrub `json:"scrub,omitempty"`
 	Done  *Done        `json:"done,omitempty"`
+
+	Size int `json:"-"` // of the line that was read
 }
 
 // Ready says that every socket is served.
@@ -141,6 +143,7 @@ func (r *Reader) Read() (Report, error) {
 	if err := json.Unmarshal(line, &report); err != nil {
 		return Report{}, fmt.Errorf("report: %w", err)
 	}
+	report.Size = len(line)
 	return report, nil
 }
 
