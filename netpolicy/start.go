@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -89,13 +90,21 @@ func StartGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error)
 		g.cmd.ExtraFiles = append(g.cmd.ExtraFiles, s.File)
 		o.Config.Sockets = append(o.Config.Sockets, wire.Socket{Protocol: s.Protocol, Family: s.Family, Port: s.Port})
 	}
-	if err := g.cmd.Start(); err != nil {
+	started := make(chan error, 1)
+	go func() {
+		// The end of a thread is for the kernel the end of the parent of what it started. This
+		// one lives as long as the process.
+		runtime.LockOSThread()
+		err := g.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = g.cmd.Wait() // that it ended is seen on the control socket
+			close(g.gone)
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, errors.Join(err, g.control.Close())
 	}
-	go func() {
-		defer close(g.gone)
-		_ = g.cmd.Wait() // that it ended is seen on the control socket
-	}()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.Close())

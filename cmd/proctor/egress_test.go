@@ -214,6 +214,32 @@ func TestEgress(t *testing.T) {
 	t.Run("many", func(t *testing.T) { testMany(t, s) })
 	t.Run("gateway", func(t *testing.T) { testGatewayEnds(t, s) })
 	t.Run("supervisor", func(t *testing.T) { testSupervisorEnds(t, s) })
+	t.Run("orphan", func(t *testing.T) { testOrphan(t, s) })
+}
+
+// A gateway outlives no supervisor, even one that can't do anything by itself.
+func testOrphan(t *testing.T, s *supervisor) {
+	s.background(t, "echo >/scratch/x; while :; do :; done", "--profile", "client")
+	pid := gatewayOf(t, s)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	s.kill()
+	state := ""
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		_, state, _ = strings.Cut(string(stat), "(proctor-gateway) ")
+		if state == "" || state[0] == 'Z' {
+			break
+		}
+	}
+	if state != "" && state[0] != 'Z' {
+		t.Errorf("the gateway is still there, in state %c", state[0])
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Connections that are one act to the kernel are one record each to the gateway, and must not

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"proctor/audit"
 	"proctor/netpolicy/egress"
 	"proctor/netpolicy/gateway/confine"
@@ -83,6 +85,10 @@ func become(uid uint32) error {
 	id := int(uid)
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(id, id, id), syscall.Setresuid(id, id, id)); err != nil {
 		return fmt.Errorf("become user %d: %w", uid, err)
+	}
+	// It ends by itself when nobody listens, but not where it is stopped, or was taken over.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("end with the supervisor: %w", err)
 	}
 	return nil
 }
