@@ -317,8 +317,12 @@ func (r *run) explain(n *audit.Network) {
 // reconcile records what the kernel and the gateway do not agree on. It is called when both
 // have told everything.
 func (r *run) reconcile() error {
+	lost, err := r.watch.LostByKind()
+	if err != nil {
+		r.log.Error("the kernel's counts are not known", "error", err)
+	}
 	r.mu.Lock()
-	findings := r.tally.egress.findings()
+	findings := r.tally.egress.findings(lost)
 	r.mu.Unlock()
 	var events []audit.Event
 	for _, f := range findings {

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"net/netip"
+	"slices"
 
 	"proctor/audit"
 	"proctor/bpf"
@@ -55,6 +56,9 @@ func (r *reconciliation) kernel(e *audit.Event) {
 
 func (r *reconciliation) query(q *audit.Query) {
 	for _, a := range q.Answers {
+		if a.IsLoopback() {
+			continue // of localhost and all names under it: it stands for none of them
+		}
 		if len(r.names) < maxReconciled {
 			r.names[a] = q.Name
 		}
@@ -73,8 +77,17 @@ func (r *reconciliation) flow(f *audit.Flow) {
 	r.sides(at.Addr(), at.Port()).gateway += max(1, f.Count)
 }
 
-// findings are the destinations of which the two tell different stories.
-func (r *reconciliation) findings() []audit.Finding {
+// findings are the destinations of which the two tell different stories. Where events of the
+// kernel's are lost, that the gateway knows more proves nothing, and the verdict says so already.
+func (r *reconciliation) findings(lost map[audit.Kind]uint64) []audit.Finding {
+	all := r.differences()
+	if lost[audit.KindConnect] > 0 {
+		all = slices.DeleteFunc(all, func(f audit.Finding) bool { return f.Gateway > f.Kernel })
+	}
+	return all
+}
+
+func (r *reconciliation) differences() []audit.Finding {
 	var all []audit.Finding
 	var sum sides
 	for at, s := range r.seen {

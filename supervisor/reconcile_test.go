@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"proctor/audit"
+	"proctor/bpf"
 	"proctor/netpolicy"
 )
 
@@ -52,9 +53,47 @@ func TestReconciliation(t *testing.T) {
 		"together, one too few":  {[]audit.Event{folded, flow(b, 443, 3)}, []audit.Finding{finding("", 4, 3)}},
 		"a question on a stream": {[]audit.Event{connect("198.51.100.7", 53, "Proctor's resolver")}, nil},
 	} {
-		got := sumUp(tt.events...).egress.findings()
+		got := sumUp(tt.events...).egress.findings(nil)
 		if diff := cmp.Diff(tt.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("%s, -want +got:\n%s", name, diff)
 		}
+	}
+}
+
+func flowTo(address string, port uint16) audit.Event {
+	return audit.Event{Kind: audit.KindFlow, Flow: &audit.Flow{Protocol: "tcp", Address: netip.MustParseAddr(address), Port: port, Decision: audit.Allowed}}
+}
+
+func TestFindings(t *testing.T) {
+	granted := bpf.RuleGranted.String()
+	connect := attempt(audit.KindConnect, "tcp", "198.18.1.1", 443, audit.Allowed, granted)
+	for name, c := range map[string]struct {
+		events []audit.Event
+		lost   map[audit.Kind]uint64
+		want   string
+	}{
+		"one story":                   {[]audit.Event{connect, flowTo("198.18.1.1", 443)}, nil, ""},
+		"the kernel's alone":          {[]audit.Event{connect}, nil, "connections that the gateway does not know"},
+		"the gateway's alone":         {[]audit.Event{flowTo("198.18.1.1", 443)}, nil, "connections that the kernel does not know"},
+		"the kernel's is lost":        {[]audit.Event{flowTo("198.18.1.1", 443)}, map[audit.Kind]uint64{audit.KindConnect: 1}, ""},
+		"another is lost":             {[]audit.Event{flowTo("198.18.1.1", 443)}, map[audit.Kind]uint64{audit.KindOpen: 1}, "connections that the kernel does not know"},
+		"the gateway's is not, never": {[]audit.Event{connect}, map[audit.Kind]uint64{audit.KindConnect: 1}, "connections that the gateway does not know"},
+	} {
+		got := ""
+		for _, f := range sumUp(c.events...).egress.findings(c.lost) {
+			got += f.What
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// What a run asks for below localhost is no name of its own loopback address.
+func TestNamesOfLoopback(t *testing.T) {
+	local := netip.MustParseAddr("127.0.0.1")
+	tally := sumUp(audit.Event{Kind: audit.KindQuery, Query: &audit.Query{Name: "api.example.localhost", Decision: audit.Allowed, Answers: []netip.Addr{local}}})
+	if name := tally.egress.names[local]; name != "" {
+		t.Errorf("%s is %s", local, name)
 	}
 }
