@@ -10,7 +10,8 @@ type Query struct {
 	Type     string         `json:"type"`              // A, AAAA, HTTPS, TYPE65280, ...
 	Protocol string         `json:"protocol"`          // udp or tcp
 	Server   netip.AddrPort `json:"server"`            // whom the code meant to ask
-	Client   uint16         `json:"client_port"`       // the asking socket's, by which the process is found
+	From     netip.Addr     `json:"client,omitzero"`   // the asking socket's, by which the process is found
+	Client   uint16         `json:"client_port"`       // likewise
 	Decision Decision       `json:"decision"`          // allowed: the name is granted, also where it has no address
 	Rule     string         `json:"rule"`              // which rule decided
 	Code     string         `json:"code"`              // of the answer: NOERROR, NXDOMAIN, SERVFAIL, ...
@@ -22,7 +23,8 @@ type Flow struct {
 	Protocol   string         `json:"protocol"` // tcp or udp
 	Address    netip.Addr     `json:"address"`  // that the code connected to
 	Port       uint16         `json:"port"`
-	Client     uint16         `json:"client_port"`       // the connecting socket's, by which the process is found
+	From       netip.Addr     `json:"client,omitzero"`   // the connecting socket's, by which the process is found
+	Client     uint16         `json:"client_port"`       // likewise
 	Proxy      bool           `json:"proxy,omitempty"`   // asked for through the explicit proxy
 	Name       Text           `json:"name,omitempty"`    // that the address stands for, or that the proxy was asked for
 	Claimed    Text           `json:"claimed,omitempty"` // what the traffic says it is for: SNI or Host, where that differs

@@ -114,11 +114,17 @@ func grantKey(run uint64, prefix netip.Prefix) kernGrantKey {
 		bits += 128 - 32
 	}
 	key := kernGrantKey{Prefix: uint32(runBits + bits), Run: [2]uint32{uint32(run), uint32(run >> 32)}}
-	raw := prefix.Addr().As16()
-	for i := range key.Address {
-		key.Address[i] = binary.NativeEndian.Uint32(raw[4*i:])
-	}
+	key.Address = words(prefix.Addr())
 	return key
+}
+
+// words is an address as the programs have it; that of no address is 0.
+func words(a netip.Addr) (out [4]uint32) {
+	raw := a.As16()
+	for i := range out {
+		out[i] = binary.NativeEndian.Uint32(raw[4*i:])
+	}
+	return out
 }
 
 // grant enters what a run may reach. It is done before the run is known to the programs.
@@ -148,20 +154,24 @@ func (w *Watch) revoke() error {
 	return errors.Join(errs...)
 }
 
-// Sender returns who last sent a datagram, or began a connection, from a port of the run to
-// what it is granted. It is nil when nobody is known to have.
-func (w *Watch) Sender(protocol string, port uint16) (*audit.Process, error) {
+// Sender returns who in the run last sent a datagram, or began a connection, from there to
+// there, which it is granted. It is nil when nobody is known to have.
+func (w *Watch) Sender(protocol string, from, to netip.AddrPort) (*audit.Process, error) {
 	number, err := protocolNumber(protocol)
 	if err != nil {
 		return nil, err
 	}
 	var who kernProcess
-	err = w.senders.Lookup(&kernSenderKey{Run: w.id, Port: port, Protocol: number}, &who)
+	key := kernSenderKey{
+		Run: w.id, Protocol: number,
+		From: words(from.Addr()), FromPort: from.Port(), To: words(to.Addr()), ToPort: to.Port(),
+	}
+	err = w.senders.Lookup(&key, &who)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("sender from %s port %d: %w", protocol, port, err)
+		return nil, fmt.Errorf("sender from %s to %s by %s: %w", from, to, protocol, err)
 	}
 	return who.process(), nil
 }

@@ -77,11 +77,17 @@ func ask(fd int, how string, sa unix.Sockaddr) (string, error) {
 	return string(buf[:n]), err
 }
 
+// A meeting is the ends of a connection, or of a datagram.
+type meeting struct {
+	protocol string
+	from, to netip.AddrPort
+}
+
 // served answers on all sockets of a namespace with the address that was meant. It returns
-// the ports that asked, of which senders are known.
-func served(t *testing.T, sockets []netpolicy.Socket) (asked chan string) {
+// who asked, of which senders are known.
+func served(t *testing.T, sockets []netpolicy.Socket) (asked chan meeting) {
 	t.Helper()
-	asked = make(chan string, 100)
+	asked = make(chan meeting, 100)
 	for _, s := range sockets {
 		if s.Protocol == "tcp" {
 			l, err := net.FileListener(s.File)
@@ -96,7 +102,7 @@ func served(t *testing.T, sockets []netpolicy.Socket) (asked chan string) {
 						return
 					}
 					fmt.Fprint(c, "reached ", c.LocalAddr())
-					asked <- fmt.Sprint("tcp ", c.RemoteAddr().(*net.TCPAddr).Port)
+					asked <- meeting{"tcp", c.RemoteAddr().(*net.TCPAddr).AddrPort(), c.LocalAddr().(*net.TCPAddr).AddrPort()}
 					c.Close()
 				}
 			}()
@@ -115,7 +121,7 @@ func served(t *testing.T, sockets []netpolicy.Socket) (asked chan string) {
 				if err != nil {
 					return
 				}
-				asked <- fmt.Sprint("udp ", from.Port())
+				asked <- meeting{"udp", from, netip.AddrPortFrom(sentTo(oob[:n]), s.Port)}
 				u.WriteMsgUDPAddrPort([]byte("reached"), replyFrom(oob[:n]), from)
 			}
 		}()
@@ -133,6 +139,18 @@ func replyFrom(oob []byte) []byte {
 		return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: [4]byte(messages[0].Data[8:])})
 	}
 	return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: [16]byte(messages[0].Data)})
+}
+
+// sentTo is where a datagram was sent to.
+func sentTo(oob []byte) netip.Addr {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(messages) != 1 {
+		return netip.Addr{}
+	}
+	if messages[0].Header.Level == unix.IPPROTO_IP {
+		return netip.AddrFrom4([4]byte(messages[0].Data[8:]))
+	}
+	return netip.AddrFrom16([16]byte(messages[0].Data))
 }
 
 func TestGrants(t *testing.T) {
@@ -241,12 +259,14 @@ func TestGrants(t *testing.T) {
 		t.Errorf("record, -want +got:\n%s", diff)
 	}
 	for range 11 {
-		protocol, port, _ := strings.Cut(<-asked, " ")
-		var number uint16
-		fmt.Sscan(port, &number)
-		who, err := b.Sender(protocol, number)
+		m := <-asked
+		who, err := b.Sender(m.protocol, m.from, m.to)
 		if err != nil || who == nil || int(who.HostID) != cmd.Process.Pid {
-			t.Errorf("%s from %d: %+v, %v; want process %d", protocol, number, who, err, cmd.Process.Pid)
+			t.Errorf("%+v: %+v, %v; want process %d", m, who, err, cmd.Process.Pid)
+		}
+		// Another end is another socket.
+		if who, err := b.Sender(m.protocol, m.from, netip.AddrPortFrom(m.to.Addr(), m.to.Port()+1)); err != nil || who != nil {
+			t.Errorf("%+v, to the next port: %+v, %v", m, who, err)
 		}
 	}
 

@@ -339,9 +339,12 @@ type kernRun struct {
 type kernSenderKey struct {
 	_        structs.HostLayout
 	Run      uint64
-	Port     uint16
+	From     [4]uint32
+	To       [4]uint32
+	FromPort uint16
+	ToPort   uint16
 	Protocol uint8
-	Unused   [5]uint8
+	Unused   [3]uint8
 }
 
 type kernShape struct {

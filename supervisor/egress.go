@@ -222,23 +222,25 @@ func javaTrust(bundle []byte) ([]byte, error) {
 func (r *run) report(told wire.Report) {
 	e := audit.Event{Run: r.id, Time: time.Now().UTC()}
 	var protocol string
-	var port uint16
+	var from, to netip.AddrPort
 	switch {
 	case told.Query != nil:
 		e.Kind, e.Query = audit.KindQuery, told.Query
 		e.Query.Rule = r.byProfile(e.Query.Rule)
-		protocol, port = told.Query.Protocol, told.Query.Client
+		protocol, to = told.Query.Protocol, told.Query.Server
+		from = netip.AddrPortFrom(told.Query.From, told.Query.Client)
 	case told.Flow != nil:
 		e.Kind, e.Flow = audit.KindFlow, told.Flow
 		e.Flow.Rule = r.byProfile(e.Flow.Rule)
-		protocol, port = told.Flow.Protocol, told.Flow.Client
+		protocol, to = told.Flow.Protocol, netip.AddrPortFrom(told.Flow.Address, told.Flow.Port)
+		from = netip.AddrPortFrom(told.Flow.From, told.Flow.Client)
 	case told.Scrub != nil:
 		e.Kind, e.Scrub = audit.KindScrub, told.Scrub
 	default:
 		return
 	}
-	if port != 0 {
-		who, err := r.watch.Sender(protocol, port)
+	if from.Addr().IsValid() && to.Addr().IsValid() {
+		who, err := r.watch.Sender(protocol, from, to)
 		if err != nil {
 			r.log.Warn("who asked the gateway is not known", "error", err)
 		}

@@ -50,16 +50,20 @@ struct {
 const volatile __be32 own4 = 0;
 const volatile __be32 own6[4] = {};
 
+/* Both ends: one port can be that of many sockets, with other addresses or to elsewhere. */
 struct sender_key {
 	__u64 run;
-	__u16 port; /* host order */
+	__be32 from[4]; /* IPv4 as ::ffff:a.b.c.d, as is to */
+	__be32 to[4];
+	__u16 from_port; /* host order, as is to_port */
+	__u16 to_port;
 	__u8 protocol;
-	__u8 unused[5];
+	__u8 unused[3];
 };
 
-/* Who last sent from a port: a connection's first packet, and every datagram. Written by
- * egress, read by the loader, for whom the other end of a connection is a port. LRU,
- * because nothing tells that a port is free again. */
+/* Who last sent from one end to another: a connection's first packet, and every datagram.
+ * Written by egress, read by the loader, for whom a connection is its two ends. LRU, because
+ * nothing tells that a port is free again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_SENDERS);
@@ -254,6 +258,7 @@ int create(struct bpf_sock *ctx)
 struct packet {
 	bool loopback;
 	bool first; /* of a connection, or a datagram */
+	__be32 source[4];
 	__u16 from; /* port, host order */
 };
 
@@ -275,7 +280,9 @@ static __always_inline bool headers(struct __sk_buff *skb, struct net_event *eve
 		if (p->loopback)
 			return true;
 		destination4(event, address[0]);
-		if (bpf_skb_load_bytes(skb, 9, &byte, 1))
+		p->source[2] = bpf_htonl(0xffff);
+		if (bpf_skb_load_bytes(skb, 9, &byte, 1) ||
+		    bpf_skb_load_bytes(skb, 12, &p->source[3], sizeof(p->source[3])))
 			return false;
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		if (bpf_skb_load_bytes(skb, 24, address, sizeof(address)))
@@ -285,7 +292,8 @@ static __always_inline bool headers(struct __sk_buff *skb, struct net_event *eve
 		if (p->loopback)
 			return true;
 		destination6(event, address);
-		if (bpf_skb_load_bytes(skb, 6, &byte, 1))
+		if (bpf_skb_load_bytes(skb, 6, &byte, 1) ||
+		    bpf_skb_load_bytes(skb, 8, p->source, sizeof(p->source)))
 			return false;
 	} else {
 		return false;
@@ -302,11 +310,19 @@ static __always_inline bool headers(struct __sk_buff *skb, struct net_event *eve
 	return true;
 }
 
-/* Notes who sends from a port. */
+/* Notes who sends. */
 static __always_inline void note_sender(__u64 id, const struct net_event *event, const struct packet *p,
 					struct process *owner)
 {
-	struct sender_key key = { .run = id, .port = p->from, .protocol = event->protocol };
+	struct sender_key key = { .run = id, .from_port = p->from, .to_port = event->port, .protocol = event->protocol };
+
+	__builtin_memcpy(key.from, p->source, sizeof(key.from));
+	if (event->family == 4) {
+		key.to[2] = bpf_htonl(0xffff);
+		__builtin_memcpy(&key.to[3], event->address, 4);
+	} else {
+		__builtin_memcpy(key.to, event->address, sizeof(key.to));
+	}
 
 	if (!owner)
 		count(COUNTER_OWNER_MISSING);

@@ -211,6 +211,7 @@ func TestEgress(t *testing.T) {
 	t.Run("proxy", func(t *testing.T) { testProxy(t, w, s) })
 	t.Run("offline", func(t *testing.T) { testOffline(t, w, s) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, s) })
+	t.Run("same port", func(t *testing.T) { testSamePort(t, s) })
 	t.Run("many", func(t *testing.T) { testMany(t, s) })
 	t.Run("gateway", func(t *testing.T) { testGatewayEnds(t, s) })
 	t.Run("supervisor", func(t *testing.T) { testSupervisorEnds(t, s) })
@@ -239,6 +240,47 @@ func testOrphan(t *testing.T, s *supervisor) {
 	}
 	if err := s.start(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// One port is that of many sockets: who uses it elsewhere is not taken for who connected.
+func testSamePort(t *testing.T, s *supervisor) {
+	v := s.verdict(t, "python", attempts+`
+import subprocess, time
+def connect(source, to):
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind((source, 5001))
+    s.connect(to)
+    return s
+to = socket.getaddrinfo("api.example", 443, socket.AF_INET)[0][4]
+first = connect("", to)
+other = """
+import socket, sys
+open("/proc/self/comm", "w").write("other")
+for source, to in ("127.0.0.5", (sys.argv[1], 443)), ("", ("192.0.2.53", 53)):
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.bind((source, 5001))
+        s.connect(to)
+"""
+attempt("other", lambda: subprocess.run([sys.executable, "-c", other, to[0]]).returncode)
+first.close()
+`, "--profile", "client")
+	checkLines(t, v, "other: 0")
+	var got []string
+	for _, e := range s.events(t, v.Run) {
+		switch {
+		case e.Process == nil:
+		case e.Flow != nil:
+			got = append(got, "flow: "+string(e.Process.Comm))
+		case e.Query != nil && e.Query.Protocol == "tcp":
+			got = append(got, "query: "+string(e.Process.Comm))
+		}
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"flow: other", "flow: python3", "query: other"}, got); diff != "" {
+		t.Errorf("who it was, -want +got:\n%s", diff)
 	}
 }
 

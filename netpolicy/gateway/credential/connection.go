@@ -37,7 +37,7 @@ func (t *Terminator) Serve(ctx context.Context, conn net.Conn, name string, dest
 func (t *Terminator) ServeTarget(ctx context.Context, conn net.Conn, to Target) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := &connection{t: t, to: to, start: time.Now(), decision: t.options.Policy.Host(to.Name, to.Port), ended: make(chan struct{})}
+	c := &connection{t: t, to: to, from: addressOf(conn), start: time.Now(), decision: t.options.Policy.Host(to.Name, to.Port), ended: make(chan struct{})}
 	defer c.record()
 	w := watch(conn, t.options.Idle)
 	defer w.stop()
@@ -77,6 +77,7 @@ type connection struct {
 	t        *Terminator
 	host     *host
 	to       Target
+	from     netip.Addr // the connecting socket's
 	decision egress.Decision
 	start    time.Time
 
@@ -259,7 +260,7 @@ func (c *connection) hit(where string, hits Hits) {
 func (c *connection) record() {
 	c.mu.Lock()
 	f := audit.Flow{
-		Protocol: "tcp", Address: c.to.Dest.Addr(), Port: c.to.Dest.Port(), Client: c.to.Client, Proxy: c.to.Proxy,
+		Protocol: "tcp", Address: c.to.Dest.Addr(), Port: c.to.Dest.Port(), From: c.from, Client: c.to.Client, Proxy: c.to.Proxy,
 		Name: audit.Text(c.to.Name), Claimed: audit.Text(clip(c.claimed)),
 		Decision: audit.Allowed, Rule: c.decision.Rule, Upstream: c.upstream,
 		Requests: c.requests.Load(), BytesUp: c.up.Load(), BytesDown: c.down.Load(),
@@ -276,6 +277,14 @@ func (c *connection) record() {
 	}
 	c.mu.Unlock()
 	c.t.options.Recorder.Flow(f)
+}
+
+// addressOf is the other side's.
+func addressOf(conn net.Conn) netip.Addr {
+	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		return a.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
 }
 
 func clip(s string) string { return s[:min(len(s), 255)] }

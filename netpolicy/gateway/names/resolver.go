@@ -224,7 +224,7 @@ func (r *Resolver) note(q *query, rep *reply, src source) {
 		return
 	}
 	record := audit.Query{
-		Name: audit.Text(q.asked), Protocol: src.protocol, Server: src.server, Client: src.client.Port(),
+		Name: audit.Text(q.asked), Protocol: src.protocol, Server: src.server, From: src.client.Addr().Unmap(), Client: src.client.Port(),
 		Decision: audit.Blocked, Rule: rep.rule, Answers: rep.addrs,
 	}
 	if len(q.msg.Question) > 0 {

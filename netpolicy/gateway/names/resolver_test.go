@@ -143,7 +143,7 @@ func TestResolver(t *testing.T) {
 			records := s.rec.all()
 			last := records[len(records)-1]
 			want := audit.Query{
-				Name: audit.Text(strings.TrimSuffix(c.name, ".")), Type: dns.Type(c.qtype).String(), Protocol: network, Server: s.addr, Client: last.Client,
+				Name: audit.Text(strings.TrimSuffix(c.name, ".")), Type: dns.Type(c.qtype).String(), Protocol: network, Server: s.addr, From: netip.MustParseAddr("127.0.0.1"), Client: last.Client,
 				Decision: audit.Blocked, Rule: c.rule, Code: c.code,
 			}
 			if c.allowed {

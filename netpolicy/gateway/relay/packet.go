@@ -108,6 +108,7 @@ func (p *packets) open(key streamKey) *stream {
 		Protocol: "udp",
 		Address:  key.dest.Addr(),
 		Port:     key.dest.Port(),
+		From:     key.client.Addr(),
 		Client:   key.client.Port(),
 		Decision: audit.Blocked,
 	}

@@ -60,6 +60,7 @@ func newSession(ctx context.Context, r *Relay, c net.Conn) *session {
 		Protocol: "tcp",
 		Address:  s.dest.Addr(),
 		Port:     s.dest.Port(),
+		From:     addrPort(c.RemoteAddr()).Addr(),
 		Client:   addrPort(c.RemoteAddr()).Port(),
 		Decision: audit.Blocked,
 	}
