@@ -59,8 +59,11 @@ func (w *World) serveDNS(t testing.TB) {
 	}
 	w.Resolver = conn.LocalAddr().(*net.UDPAddr).AddrPort()
 	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(w.answer)}
-	done := make(chan error, 1)
-	go func() { done <- server.ActivateAndServe() }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.ActivateAndServe() // it ends with its socket
+	}()
 	t.Cleanup(func() {
 		conn.Close()
 		<-done
