@@ -179,7 +179,7 @@ os._exit(3)
 	for _, want := range []string{
 		`(?m)^program  job\.py, \d+ bytes`, `(?m)^input    data\.csv, 8 bytes, by mount$`, `exec /usr/bin/python3\.11 /usr/bin/python3 /code/job\.py first 'se cond'`,
 		`connect tcp 198\.51\.100\.7:4660 blocked \(no network granted\)`, `connect tcp \[2001:db8::5\]:4661 blocked`, `open read /inputs/data\.csv`,
-		`(?m)^verdict  exit, exit code 3: `, `(?m)^record   events=\d+ lost=0 sha256:[0-9a-f]{64}$`,
+		`(?m)^verdict  exit, exit code 3: `, `(?m)^record   complete: events=\d+ lost=0 sha256:[0-9a-f]{64}$`,
 	} {
 		if !regexp.MustCompile(want).MatchString(show.stdout) {
 			t.Errorf("audit show has no line like %s:\n%s", want, show.stdout)
