@@ -48,6 +48,8 @@ func actMeasure([]string) error {
 			}
 			return unix.Close(fd)
 		},
+		"connect-refused":  func() error { return connectFails(unix.EPERM) },
+		"connect-unrouted": func() error { return connectFails(unix.ENETUNREACH) },
 	}
 	const stretches, turns = 401, 200
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
