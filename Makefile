@@ -96,7 +96,7 @@ test-clients: build bin/tools/gotestsum | deps-test root ## have real clients re
 	@GO=$(GO) scripts/gotest clients
 
 .PHONY: bench
-bench: build images | deps-test ## measure what a run costs, as ratios against containerd alone and against nothing watching (root)
+bench: build images build/bench/nginx | deps-bench ## measure what a run costs, against containerd alone, nothing watching, socat and nginx (root)
 	@$(STEP) "building the image with what is measured in a box" bin/proctor images build --dir build/oracle --recipes testenv/oracle/images oracle
 	@GO=$(GO) scripts/gotest bench
 
@@ -123,6 +123,10 @@ deps: ## install the Debian packages that building needs, if any is missing (roo
 .PHONY: deps-test
 deps-test: | deps ## the same for testing
 	@scripts/deps test
+
+.PHONY: deps-bench
+deps-bench: | deps-test ## the same for benchmarks
+	@scripts/deps bench
 
 .PHONY: deps-kernels
 deps-kernels: ## the same for virtual machines
@@ -194,6 +198,9 @@ bin/runc: $(TOOLS) | deps go dirs
 		$(GO) build -tags 'seccomp netgo osusergo' -ldflags '-s -w -extldflags -static' -o ../bin/runc \
 		github.com/opencontainers/runc
 	@$(AS_OWNER) touch $@
+
+build/bench/nginx: | deps-bench dirs
+	@$(STEP) "getting nginx" $(AS_OWNER) scripts/bench-nginx
 
 bin/tools/gotestsum: $(TOOLS) | go dirs
 	@$(STEP) "building gotestsum" $(AS_OWNER) env -C tools \

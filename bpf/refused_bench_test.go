@@ -27,27 +27,29 @@ func connectFails(with error) error {
 }
 
 // BenchmarkRefusedConnect compares socket, connect and close in a run, where the programs refuse
-// the connect, with the same where nothing is attached and the network has no route. Both are in
-// an empty network namespace. In the run every attempt is recorded, but repeats fold into one
-// record; "idle" is the same process without a route while the programs are there for others.
+// the connect, with the same in a process that belongs to no run and has no route: each in an
+// empty network namespace, in turns, and again with nothing attached. In the run every attempt
+// is written down, but repeats fold into one record.
 func BenchmarkRefusedConnect(b *testing.B) {
 	testenv.Root(b)
 	programs := testenv.Programs(b)
 	h := newHost(b)
 	in := h.unwatched(b, "run")
 	refused := newMeter(b, in.actCommand(b, "measure"))
-	outside := in.actCommand(b, "measure")
-	outside.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	unrouted := newMeter(b, outside)
+	cmd := in.actCommand(b, "measure")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	unrouted := newMeter(b, cmd)
 
-	var with, idle, without []float64
-	var events, lost uint64
+	var with, outside, bare, more []float64
+	var records, lost uint64
 	for b.Loop() {
 		if err := h.Remove(); err != nil {
 			b.Fatal(err)
 		}
 		testenv.WaitPrograms(b, programs)
-		without = append(without, unrouted.measure(b, "connect-unrouted"))
+		for range 5 {
+			bare = append(bare, unrouted.measure(b, "connect-unrouted"))
+		}
 		h.open(b)
 		w, err := h.Watch(bpf.WatchOptions{Run: "run", CgroupID: in.id})
 		if err != nil {
@@ -56,23 +58,25 @@ func BenchmarkRefusedConnect(b *testing.B) {
 		if err := w.Arm(); err != nil {
 			b.Fatal(err)
 		}
-		for range 3 {
-			with = append(with, refused.measure(b, "connect-refused"))
-			idle = append(idle, unrouted.measure(b, "connect-unrouted"))
+		for range 5 {
+			one, other := refused.measure(b, "connect-refused"), unrouted.measure(b, "connect-unrouted")
+			with, outside, more = append(with, one), append(outside, other), append(more, one-other)
 		}
 		counts, err := w.Counts()
 		if err != nil {
 			b.Fatal(err)
 		}
-		events, lost = events+counts.Events, lost+counts.Lost
+		records, lost = records+counts.Events, lost+counts.Lost
 		if err := w.Close(); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.ReportMetric(median(with), "refused-ns")
-	b.ReportMetric(median(without), "unrouted-ns")
-	b.ReportMetric(median(idle), "idle-ns")
-	b.ReportMetric(median(with)-median(without), "more-ns")
-	b.ReportMetric(float64(events), "records")
+	b.ReportMetric(median(outside), "outside-ns")
+	b.ReportMetric(median(bare), "bare-ns")
+	b.ReportMetric(median(more), "more-ns")
+	b.ReportMetric(median(with)-median(bare), "more-than-bare-ns")
+	b.ReportMetric(float64(records), "records")
 	b.ReportMetric(float64(lost), "lost")
+	b.ReportMetric(0, "ns/op")
 }

@@ -93,7 +93,7 @@ func (c *clientProcess) do(b *testing.B, t task) outcome {
 // startServer starts what listens at an address, returns when it does, and ends it at the
 // benchmark's end. Should this process die, the server is ended, too: the kernel looks at the
 // thread that started it, so that one waits for it.
-func startServer(b *testing.B, at netip.AddrPort, name string, args ...string) (pid int) {
+func startServer(b *testing.B, at netip.AddrPort, name string, args ...string) {
 	b.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
@@ -120,7 +120,7 @@ func startServer(b *testing.B, at netip.AddrPort, name string, args ...string) (
 	for {
 		if c, err := net.Dial("tcp", at.String()); err == nil {
 			c.Close()
-			return cmd.Process.Pid
+			return
 		}
 		select {
 		case <-ended:
