@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -88,32 +89,17 @@ func (l lane) write(w io.Writer, p []byte) (int, error) {
 	return done, nil
 }
 
-// read waits until there is something to read before it takes from the limit: a connection
-// that says nothing takes nothing from the others.
+// read reads, and takes from the limit what there was: a connection that says nothing takes
+// nothing from the others. Where the limit has no room for all of it, what it has room for is
+// returned with a [LimitError]. It is for the caller to cut the session then, once that is carried.
 func (l lane) read(c net.Conn, p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
+	n, err := c.Read(p)
+	got := int(l.total.take(int64(n)))
+	l.carried(int64(got), int64(got))
+	if got < n {
+		return got, l.total.err()
 	}
-	n := int64(len(p))
-	if waits, ok := newWaiter(c); ok {
-		there, err := waits.wait()
-		if err != nil {
-			return 0, err
-		}
-		if there == 0 {
-			return 0, io.EOF
-		}
-		n = min(n, int64(there))
-	}
-	got := l.total.take(n)
-	if got == 0 {
-		err := l.total.err()
-		l.s.cut(err)
-		return 0, err
-	}
-	m, err := c.Read(p[:got])
-	l.carried(got, int64(m))
-	return m, err
+	return n, err
 }
 
 // A meter is a connection whose bytes are counted.
@@ -121,11 +107,23 @@ type meter struct {
 	net.Conn
 	reads, writes lane
 	first         []byte // is read before anything else
+	over          error  // the limit, when all that it had room for was read
 }
 
 func (m *meter) Read(p []byte) (int, error) {
+	if m.over != nil {
+		m.reads.s.cut(m.over)
+		return 0, m.over
+	}
 	if len(m.first) == 0 {
-		return m.reads.read(m.Conn, p)
+		n, err := m.reads.read(m.Conn, p)
+		if over := (*LimitError)(nil); !errors.As(err, &over) {
+			return n, err
+		}
+		if m.over = err; n > 0 {
+			return n, nil
+		}
+		return m.Read(p)
 	}
 	got := m.reads.total.take(int64(min(len(p), len(m.first))))
 	if got == 0 && len(p) > 0 {

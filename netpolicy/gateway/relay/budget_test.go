@@ -74,3 +74,45 @@ func pair(t *testing.T) (a, b net.Conn) {
 	t.Cleanup(func() { a.Close(); b.Close() })
 	return a, b
 }
+
+// What the limit has room for is read; the session is cut when more is asked for.
+func TestMeterReadsToTheLimit(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.opts.Limits.BytesUp = 3 })
+	ours, theirs := pair(t)
+	s := newSession(w.ctx, w.relay, ours)
+	m := &meter{Conn: ours, reads: s.upward(), writes: s.downward()}
+	_, _ = theirs.Write([]byte("four"))
+	buf := make([]byte, 1000)
+	if n, err := m.Read(buf); n != 3 || err != nil || s.cutBy() != nil {
+		t.Errorf("%d, %v, cut by %v", n, err, s.cutBy())
+	}
+	for range 2 {
+		if n, err := m.Read(buf); n != 0 || err == nil || err != s.cutBy() || err.Error() != "bytes_up limit of 3" {
+			t.Errorf("%d, %v, cut by %v", n, err, s.cutBy())
+		}
+	}
+	if got := s.up.Load(); got != 3 || !w.relay.up.spent() {
+		t.Errorf("%d bytes are counted", got)
+	}
+
+	// The same where it is copied: it arrives before the cut.
+	w = newWorld(t, func(w *world) { w.opts.Limits.BytesUp = 3 })
+	ours, theirs = pair(t)
+	s = newSession(w.ctx, w.relay, ours)
+	_, _ = theirs.Write([]byte("four"))
+	var to sink
+	if err := copyAll(&to, ours, s.upward()); err == nil || err != s.cutBy() || string(to.got) != "fou" {
+		t.Errorf("%q, %v, cut by %v", to.got, err, s.cutBy())
+	}
+}
+
+// A sink keeps what is written to it.
+type sink struct {
+	net.Conn
+	got []byte
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.got = append(s.got, p...)
+	return len(p), nil
+}

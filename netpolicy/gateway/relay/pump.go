@@ -95,6 +95,10 @@ func copyAll(dst, src net.Conn, l lane) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+		if over := (*LimitError)(nil); errors.As(err, &over) {
+			l.s.cut(err)
+			return err
+		}
 		if err != nil {
 			return &readError{err}
 		}
