@@ -49,8 +49,10 @@ func actMeasure([]string) error {
 			}
 			return unix.Close(fd)
 		},
-		"connect-refused":  func() error { return connectFails(unix.EPERM) },
-		"connect-unrouted": func() error { return connectFails(unix.ENETUNREACH) },
+		"connect-refused":        func() error { return connectFails(unix.EPERM) },
+		"connect-refused-alone":  connectsFail(unix.EPERM),
+		"connect-unrouted-alone": connectsFail(unix.ENETUNREACH),
+		"connect-unrouted":       func() error { return connectFails(unix.ENETUNREACH) },
 	}
 	const stretches = 401
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
