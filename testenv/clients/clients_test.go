@@ -102,6 +102,13 @@ func TestClients(t *testing.T) {
 		}
 		check(t, p, append(want, "go true true"), "--input", binary, script)
 	})
+	t.Run("musl", func(t *testing.T) {
+		script := filepath.Join(testenv.Dir(t), "run.bash")
+		if err := os.WriteFile(script, []byte("musl-gcc -static -o resolve /inputs/resolve.c && ./resolve"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		check(t, p, []string{"musl api.example found at once", "musl other.example Name does not resolve at once"}, "--input", "testdata/resolve.c", script)
+	})
 	for _, name := range w.Asked() {
 		if name != "api.example" && name != "key.example" && name != "db.example" {
 			t.Errorf("%s left the host", name)
