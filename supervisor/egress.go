@@ -39,14 +39,13 @@ type network struct {
 
 // grants are what the kernel lets through to the gateway, which decides again, by name.
 func grants(p *egress.Policy) []bpf.Grant {
-	resolver := []bpf.Port{
-		{Number: netpolicy.DNS, Protocol: "udp", Rule: bpf.RuleResolver},
-		{Number: netpolicy.DNS, Protocol: "tcp", Rule: bpf.RuleResolver},
-	}
-	all := []bpf.Grant{
-		{Prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Ports: resolver},
-		{Prefix: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Ports: resolver},
-	}
+	all := []bpf.Grant{{
+		Prefix: netip.PrefixFrom(netpolicy.Resolver, netpolicy.Resolver.BitLen()),
+		Ports: []bpf.Port{
+			{Number: netpolicy.DNS, Protocol: "udp", Rule: bpf.RuleResolver},
+			{Number: netpolicy.DNS, Protocol: "tcp", Rule: bpf.RuleResolver},
+		},
+	}}
 	if len(p.Allow) == 0 {
 		return all
 	}

@@ -139,7 +139,7 @@ enum net_rule {
 	RULE_NO_GRANT,
 	RULE_BACKSTOP,
 	RULE_GRANTED,
-	RULE_RESOLVER, /* whoever is asked: Proctor answers */
+	RULE_RESOLVER,
 	RULE_PROXY,
 };
 

@@ -166,8 +166,8 @@ func (g *Grant) checkPorts(field string) error {
 		case port == 0:
 			return strictyaml.BadField(at, "0 is no port: write one from 1 to 65535")
 		case port == 53 || port == 853:
-			// Every address answers there as the run's own resolver.
-			return strictyaml.BadField(at, "%d is DNS, which the run's own resolver answers whatever the address: remove it", port)
+			// Another resolver would tell of names that this one refuses.
+			return strictyaml.BadField(at, "%d is DNS, for which every run has a resolver of its own: remove it", port)
 		case slices.Contains(g.Ports[:i], port):
 			return strictyaml.BadField(at, "%d is listed twice: remove one", port)
 		}
