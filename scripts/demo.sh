@@ -139,7 +139,7 @@ title "What the kernel saw of the first"
 audit_lines weather ' exec |seattle-weather\.csv|plot\.png| end '
 
 title "What the kernel saw of the second"
-audit_lines exfiltrate ' exec |seattle-weather\.csv|connect|send| end '
+audit_lines exfiltrate ' exec |seattle-weather\.csv|connect|send| query | end '
 
 title "Stopping the supervisor"
 stop
