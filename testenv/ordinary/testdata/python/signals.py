@@ -61,7 +61,10 @@ except KeyboardInterrupt:
 
 with tempfile.TemporaryFile("w+") as f:
     faulthandler.dump_traceback_later(0.05, file=f)
-    time.sleep(0.3)
+    # The thread that writes it may be late on a machine with much to do.
+    until = time.monotonic() + 10
+    while "Timeout" not in os.pread(f.fileno(), 100, 0).decode() and time.monotonic() < until:
+        time.sleep(0.05)
     faulthandler.cancel_dump_traceback_later()
     f.seek(0)
     assert "Timeout" in f.read()
