@@ -2,6 +2,7 @@ package bpf_test
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -21,7 +22,7 @@ import (
 
 // actReach enters a network namespace and tries each of the others: "tcp ADDRESS", "udp
 // ADDRESS" by one datagram, "connected ADDRESS" by a connected one, "unsent ADDRESS" that is
-// connected alone. It prints what came back, or the error.
+// connected alone; "pour ADDRESS" sends much over TCP. It prints what came back, or the error.
 func actReach(args []string) error {
 	ns, err := os.Open(args[0])
 	if err != nil {
@@ -47,7 +48,7 @@ func actReach(args []string) error {
 
 func reach(how string, to netip.AddrPort) (string, error) {
 	kind := unix.SOCK_DGRAM
-	if how == "tcp" {
+	if how == "tcp" || how == "pour" {
 		kind = unix.SOCK_STREAM
 	}
 	var answer string
@@ -72,10 +73,34 @@ func ask(fd int, how string, sa unix.Sockaddr) (string, error) {
 	if err != nil || how == "unsent" {
 		return "connected", err
 	}
+	if how == "pour" {
+		if err := pour(fd); err != nil {
+			return "", err
+		}
+	}
 	buf := make([]byte, 100)
 	n, err := unix.Read(fd, buf)
 	return string(buf[:n]), err
 }
+
+// pour sends in pieces that make the kernel's longest segments, beyond the 64 KiB of a packet.
+func pour(fd int) error {
+	piece := make([]byte, 1<<20)
+	for began := time.Now(); ; {
+		n, err := unix.Write(fd, piece)
+		if err != nil {
+			return err
+		}
+		if poured -= n; poured <= 0 {
+			return unix.Shutdown(fd, unix.SHUT_WR)
+		}
+		if time.Since(began) > 10*time.Second {
+			return fmt.Errorf("%d bytes were not sent", poured)
+		}
+	}
+}
+
+var poured = 64 << 20
 
 // A meeting is the ends of a connection, or of a datagram.
 type meeting struct {
@@ -101,7 +126,12 @@ func served(t *testing.T, sockets []netpolicy.Socket) (asked chan meeting) {
 					if err != nil {
 						return
 					}
-					fmt.Fprint(c, "reached ", c.LocalAddr())
+					if m := c.LocalAddr().(*net.TCPAddr); m.Port == 8080 {
+						n, _ := io.Copy(io.Discard, c)
+						fmt.Fprint(c, "had ", n)
+					} else {
+						fmt.Fprint(c, "reached ", m)
+					}
 					asked <- meeting{"tcp", c.RemoteAddr().(*net.TCPAddr).AddrPort(), c.LocalAddr().(*net.TCPAddr).AddrPort()}
 					c.Close()
 				}
@@ -196,7 +226,7 @@ func TestGrants(t *testing.T) {
 		{Prefix: netip.MustParsePrefix("::/0"), Ports: dns},
 		{Prefix: netip.MustParsePrefix("198.51.100.0/24"), Ports: []bpf.Port{port(443, "tcp"), port(5353, "udp")}},
 		{Prefix: netip.MustParsePrefix("198.51.100.64/26"), Ports: []bpf.Port{port(80, "tcp")}},
-		{Prefix: netip.MustParsePrefix("2001:db8:1::/48"), Ports: []bpf.Port{port(443, "tcp")}},
+		{Prefix: netip.MustParsePrefix("2001:db8:1::/48"), Ports: []bpf.Port{port(443, "tcp"), port(8080, "tcp")}},
 		{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Named: true, Ports: []bpf.Port{port(443, "tcp")}},
 	}})
 	if err != nil {
@@ -216,6 +246,7 @@ func TestGrants(t *testing.T) {
 		{"tcp 198.51.100.7:80", refused, "no network granted"},
 		{"tcp 198.51.101.7:443", refused, "no network granted"},
 		{"tcp [2001:db8:1::7]:443", "reached [2001:db8:1::7]:443", "granted"},
+		{"pour [2001:db8:1::7]:8080", "had 67108864", "granted"},
 		{"tcp [2001:db8:2::7]:443", refused, "no network granted"},
 		{"udp 198.51.100.7:5353", "reached", "granted"},
 		{"connected 198.51.100.7:5353", "reached", "granted"},
@@ -258,7 +289,7 @@ func TestGrants(t *testing.T) {
 	if diff := cmp.Diff(rules, recorded); diff != "" {
 		t.Errorf("record, -want +got:\n%s", diff)
 	}
-	for range 11 {
+	for range 12 {
 		m := <-asked
 		who, err := b.Sender(m.protocol, m.from, m.to)
 		if err != nil || who == nil || int(who.HostID) != cmd.Process.Pid {

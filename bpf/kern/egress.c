@@ -295,6 +295,14 @@ static __always_inline bool headers(struct __sk_buff *skb, struct net_event *eve
 		if (bpf_skb_load_bytes(skb, 6, &byte, 1) ||
 		    bpf_skb_load_bytes(skb, 8, p->source, sizeof(p->source)))
 			return false;
+		/* Segments that are to be cut later may be longer than a packet, and say so in
+		 * a header of 8 bytes that the kernel writes (RFC 2675). */
+		if (byte == IPPROTO_HOPOPTS) {
+			if (bpf_skb_load_bytes(skb, 41, &byte, 1) || byte ||
+			    bpf_skb_load_bytes(skb, 40, &byte, 1))
+				return false;
+			transport = 48;
+		}
 	} else {
 		return false;
 	}
