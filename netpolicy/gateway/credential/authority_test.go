@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"proctor/testenv"
 )
 
 func TestAuthority(t *testing.T) {
@@ -71,14 +73,13 @@ func TestConstraintsHold(t *testing.T) {
 	if _, err := leaf.Leaf.Verify(x509.VerifyOptions{Roots: poolOf(t, ca), DNSName: hostB}); err == nil {
 		t.Error("Go takes a certificate for another host")
 	}
-	if openssl, err := exec.LookPath("openssl"); err == nil {
-		dir := t.TempDir()
-		os.WriteFile(filepath.Join(dir, "ca"), ca.PEM(), 0o600)
-		os.WriteFile(filepath.Join(dir, "leaf"), pemOf(leaf.Leaf), 0o600)
-		out, err := exec.Command(openssl, "verify", "-x509_strict", "-CAfile", filepath.Join(dir, "ca"), filepath.Join(dir, "leaf")).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), "permitted subtree") {
-			t.Errorf("openssl: %s", out)
-		}
+	openssl := testenv.Tool(t, "openssl")
+	dir := t.TempDir()
+	os.WriteFile(filepath.Join(dir, "ca"), ca.PEM(), 0o600)
+	os.WriteFile(filepath.Join(dir, "leaf"), pemOf(leaf.Leaf), 0o600)
+	out, err := exec.Command(openssl, "verify", "-x509_strict", "-CAfile", filepath.Join(dir, "ca"), filepath.Join(dir, "leaf")).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "permitted subtree") {
+		t.Errorf("openssl: %s", out)
 	}
 }
 
@@ -97,8 +98,6 @@ func TestOrdinaryClientsTakeTheCertificate(t *testing.T) {
 	os.WriteFile(leafFile, pemOf(leaf.Leaf), 0o600)
 	addr := r.listeners[hostA]
 	_, port, _ := strings.Cut(addr, ":")
-	java := filepath.Join(dir, "Get.java")
-	os.WriteFile(java, []byte(javaClient), 0o600)
 
 	for _, x := range []struct {
 		name, want string
@@ -109,19 +108,16 @@ func TestOrdinaryClientsTakeTheCertificate(t *testing.T) {
 		{"curl, HTTP/1.1", "asked with curl", []string{"curl", "-sS", "--http1.1", "--compressed", "--cacert", caFile, "--connect-to", hostA + ":443:" + addr, "https://" + hostA + "/"}},
 		{"python", "200 OK", []string{"python3", "-c", pythonClient, caFile, port, hostA}},
 		{"node", "asked with node-test", []string{"node", "-e", nodeClient, caFile, port, hostA}},
-		{"java", "200 OK", []string{"java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", java, caFile, port, hostA}},
 	} {
-		path, err := exec.LookPath(x.argv[0])
-		if err != nil {
-			t.Logf("%s is not installed", x.name)
-			continue
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		out, err := exec.CommandContext(ctx, path, x.argv[1:]...).CombinedOutput()
-		cancel()
-		if err != nil || !strings.Contains(string(out), x.want) {
-			t.Errorf("%s: %v: %s", x.name, err, out)
-		}
+		t.Run(x.name, func(t *testing.T) {
+			path := testenv.Tool(t, x.argv[0])
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			out, err := exec.CommandContext(ctx, path, x.argv[1:]...).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), x.want) {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
 	}
 }
 
@@ -139,34 +135,4 @@ const nodeClient = `
 const [ca, port, host] = process.argv.slice(1);
 require("https").get({host: "127.0.0.1", port, servername: host, ca: require("fs").readFileSync(ca),
   headers: {host, "user-agent": "node-test"}}, res => res.pipe(process.stdout));
-`
-
-const javaClient = `
-import java.io.*;
-import java.nio.file.*;
-import java.security.KeyStore;
-import java.security.cert.CertificateFactory;
-import javax.net.ssl.*;
-
-public class Get {
-    public static void main(String[] a) throws Exception {
-        KeyStore store = KeyStore.getInstance(KeyStore.getDefaultType());
-        store.load(null, null);
-        try (InputStream in = Files.newInputStream(Path.of(a[0]))) {
-            store.setCertificateEntry("run", CertificateFactory.getInstance("X.509").generateCertificate(in));
-        }
-        TrustManagerFactory trust = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
-        trust.init(store);
-        SSLContext context = SSLContext.getInstance("TLS");
-        context.init(null, trust.getTrustManagers(), null);
-        java.net.Socket plain = new java.net.Socket("127.0.0.1", Integer.parseInt(a[1]));
-        try (SSLSocket s = (SSLSocket) context.getSocketFactory().createSocket(plain, a[2], 443, true)) {
-            SSLParameters p = s.getSSLParameters();
-            p.setEndpointIdentificationAlgorithm("HTTPS");
-            s.setSSLParameters(p);
-            s.getOutputStream().write(("GET / HTTP/1.1\r\nHost: " + a[2] + "\r\nConnection: close\r\n\r\n").getBytes());
-            System.out.println(new BufferedReader(new InputStreamReader(s.getInputStream())).readLine());
-        }
-    }
-}
 `

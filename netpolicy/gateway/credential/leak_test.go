@@ -130,7 +130,7 @@ func TestNothingTellsTheSecret(t *testing.T) {
 	h := r.term.hosts[hosts[0]]
 	one := &connection{t: r.term, host: h}
 	for _, v := range []any{
-		r.term, *r.term, r.term.options, r.term.scrub, *r.term.scrub, stream, *stream, r.ca, *r.ca, h, *h, h.injector, *h.injector,
+		r.term, *r.term, r.term.options, r.term.scrub, *r.term.scrub, stream, *stream, r.ca, *r.ca, h, h.injector, *h.injector,
 		&exchange{c: one}, one, &upload{c: one}, &download{c: one, stream: stream}, []any{r.term, h, stream}, map[string]any{"a": h.injector},
 		r.term.scrub.tables, *r.term.scrub.tables, needle{secrets["header"], 1}, r.term.scrub.tables.text, struct{ hidden *Terminator }{r.term}, struct{ hidden *Scrubber }{r.term.scrub},
 	} {

@@ -38,15 +38,11 @@ func (e *exchange) run() {
 			up.ask = e.proceed
 		}
 	}
-	if e.r.ProtoMajor == 1 {
+	if up != nil && e.r.ProtoMajor == 1 {
 		// An answer may begin before the request's body has ended.
 		_ = http.NewResponseController(e.w).EnableFullDuplex()
 	}
-	ctx := httptrace.WithClientTrace(e.r.Context(), &httptrace.ClientTrace{
-		GotConn:        func(i httptrace.GotConnInfo) { e.c.connected(i.Conn, added) },
-		Got1xxResponse: e.informational,
-	})
-	res, err := e.c.t.transport.RoundTrip(out.WithContext(ctx))
+	res, err := e.send(out, added)
 	e.mu.Lock()
 	e.answered = true
 	e.mu.Unlock()
@@ -60,6 +56,23 @@ func (e *exchange) run() {
 		return
 	}
 	e.respond(res)
+}
+
+// send sends the request on, and returns its answer.
+func (e *exchange) send(out *http.Request, added bool) (*http.Response, error) {
+	ctx, t := e.r.Context(), e.c.t
+	if e.c.host.http1.Load() && t.direct.suits(out) {
+		return t.direct.roundTrip(ctx, out, func(conn net.Conn) { e.c.connected(conn, added) }, e.informational)
+	}
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:        func(i httptrace.GotConnInfo) { e.c.connected(i.Conn, added) },
+		Got1xxResponse: e.informational,
+	})
+	res, err := t.transport.RoundTrip(out.WithContext(ctx))
+	if err == nil {
+		e.c.host.http1.Store(res.ProtoMajor == 1)
+	}
+	return res, err
 }
 
 // connected notes where a request goes.

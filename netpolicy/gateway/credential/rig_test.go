@@ -375,7 +375,9 @@ func simple(t testing.TB, h2 bool, h http.HandlerFunc, change func(*runOptions))
 	if change != nil {
 		change(&o)
 	}
-	return newRun(t, o)
+	r := newRun(t, o)
+	r.term.hosts[hostA].http1.Store(!h2) // is known after the first answer otherwise
+	return r
 }
 
 // bothProtocols runs a test with every pair of HTTP/1.1 and HTTP/2 before and behind.

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"proctor/netpolicy/egress"
@@ -98,8 +99,9 @@ func (unmetered) AddDown(int64) error { return nil }
 type Terminator struct {
 	options   Options
 	hosts     map[string]*host
-	scrub     *Scrubber // of all the run's secrets: two of its hosts may be one upstream
-	transport *http.Transport
+	scrub     *Scrubber       // of all the run's secrets: two of its hosts may be one upstream
+	transport *http.Transport // for HTTP/2, and all that direct is not for
+	direct    *direct
 	log       *log.Logger
 }
 
@@ -107,10 +109,11 @@ type Terminator struct {
 type host struct {
 	injector *injector
 	tls      *tls.Config
+	http1    atomic.Bool // the upstream speaks HTTP/1.1, and no HTTP/2
 }
 
 // Format hides the secrets from every verb.
-func (host) Format(f fmt.State, _ rune) { fmt.Fprint(f, Redacted) }
+func (*host) Format(f fmt.State, _ rune) { fmt.Fprint(f, Redacted) }
 
 // Format hides the secrets from every verb.
 func (Terminator) Format(f fmt.State, _ rune) { fmt.Fprint(f, "credential.Terminator") }
@@ -151,14 +154,19 @@ func New(o Options) (*Terminator, error) {
 		t.hosts[name] = &host{injector: in, tls: serverConfig(name, leaf)}
 	}
 	t.scrub = newScrubber(owners, all)
+	upstreams := &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(len(owners))}
+	t.direct = &direct{
+		dial: func(ctx context.Context, name string) (*upstreamConn, error) { return t.connect(ctx, name, Port) },
+		tls:  upstreams, handshake: o.Handshake, headerBytes: o.HeaderBytes, idle: map[string][]*directConn{},
+	}
 	t.transport = &http.Transport{
 		DialContext:            t.dial,
-		TLSClientConfig:        &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(len(owners))},
+		TLSClientConfig:        upstreams,
 		TLSHandshakeTimeout:    o.Handshake,
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true,
-		MaxIdleConnsPerHost:    100,
-		IdleConnTimeout:        90 * time.Second,
+		MaxIdleConnsPerHost:    maxIdle,
+		IdleConnTimeout:        maxIdleTime,
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: int64(o.HeaderBytes),
 		ReadBufferSize:         16 << 10,
@@ -168,7 +176,10 @@ func New(o Options) (*Terminator, error) {
 }
 
 // Close closes the upstream connections that nothing uses any more.
-func (t *Terminator) Close() { t.transport.CloseIdleConnections() }
+func (t *Terminator) Close() {
+	t.transport.CloseIdleConnections()
+	t.direct.close()
+}
 
 // An otherName is a handshake that asks for another host than the connection is for.
 type otherName struct{ claimed, name string }
@@ -200,7 +211,15 @@ func (t *Terminator) dial(ctx context.Context, _, address string) (net.Conn, err
 	if err != nil || t.hosts[name] == nil {
 		return nil, errors.New("not an upstream of this run")
 	}
-	conn, to, err := t.options.Dialer.Dial(ctx, name, uint16(port))
+	conn, err := t.connect(ctx, name, uint16(port))
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (t *Terminator) connect(ctx context.Context, name string, port uint16) (*upstreamConn, error) {
+	conn, to, err := t.options.Dialer.Dial(ctx, name, port)
 	if err != nil {
 		return nil, err
 	}

@@ -168,7 +168,7 @@ func (d *Dialer) race(ctx context.Context, addrs []netip.Addr, port uint16) (net
 		started++
 		pending++
 		go func() {
-			conn, err := connect(ctx, to)
+			conn, err := connect(ctx, "tcp", to)
 			results <- result{conn, to, err}
 		}()
 	}
@@ -209,9 +209,8 @@ func (d *Dialer) race(ctx context.Context, addrs []netip.Addr, port uint16) (net
 }
 
 // connect connects to exactly this address.
-func connect(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	var d net.Dialer
-	conn, err := d.DialTCP(ctx, "tcp", netip.AddrPort{}, to)
+func connect(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, to.String())
 	if err != nil {
 		return nil, err
 	}
@@ -257,28 +256,9 @@ func (d *Dialer) DialAddr(ctx context.Context, network string, to netip.AddrPort
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
-	var conn net.Conn
-	var err error
-	if network == "tcp" {
-		conn, err = connect(ctx, to)
-	} else {
-		conn, err = connectUDP(ctx, to)
-	}
+	conn, err := connect(ctx, network, to)
 	if err != nil {
 		return fail(classify(ctx, err), "", err)
-	}
-	return conn, nil
-}
-
-func connectUDP(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	var d net.Dialer
-	conn, err := d.DialUDP(ctx, "udp", netip.AddrPort{}, to)
-	if err != nil {
-		return nil, err
-	}
-	if err := verify(conn, to); err != nil {
-		conn.Close()
-		return nil, err
 	}
 	return conn, nil
 }

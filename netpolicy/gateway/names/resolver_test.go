@@ -18,6 +18,7 @@ import (
 	"github.com/miekg/dns"
 
 	"proctor/audit"
+	"proctor/testenv"
 )
 
 // served is a resolver on real sockets of loopback.
@@ -399,10 +400,7 @@ func TestGoClient(t *testing.T) {
 
 // Node's resolver, which is c-ares, does as well.
 func TestNodeClient(t *testing.T) {
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("no node")
-	}
+	node := testenv.Tool(t, "node")
 	up := outside(t)
 	s := serve(t, policy, UpstreamOptions{Servers: []netip.AddrPort{up.addr}}, Options{})
 	script := fmt.Sprintf(`const {Resolver} = require('dns').promises; const r = new Resolver(); r.setServers(['%s']);

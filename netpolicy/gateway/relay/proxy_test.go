@@ -16,6 +16,7 @@ import (
 
 	"proctor/audit"
 	"proctor/netpolicy/egress"
+	"proctor/testenv"
 )
 
 // What is asked of the proxy in ways that other programs take for an address, or that nobody
@@ -209,11 +210,9 @@ func TestProxyOneRequest(t *testing.T) {
 	}
 }
 
-// curl is one more client, where there is one.
+// curl is one more client.
 func TestProxyCurl(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("curl is not installed: Go's client is tested without it")
-	}
+	testenv.Tool(t, "curl")
 	w := newWorld(t)
 	tlsServer(w, "one.test:443")
 	httpServer(w, show)

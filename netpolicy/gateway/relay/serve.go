@@ -57,6 +57,9 @@ func (r *Relay) serve(ctx context.Context, l net.Listener, handle func(*session)
 		if limit := r.admit(); limit != nil {
 			s := newSession(served, r, c)
 			abort(s.client)
+			if name, ok := r.Names.Name(s.dest.Addr()); ok {
+				s.flow.Name = audit.Text(name)
+			}
 			s.block(limit.Rule)
 			turned.add(s.flow)
 			continue

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"proctor/testenv"
 )
 
 func tlsServer(w *world, names ...string) *httptest.Server {
@@ -275,11 +277,9 @@ func TestUnknownSynthetic(t *testing.T) {
 	w.blocked(ruleNeverResolved)
 }
 
-// curl is one more client, where there is one.
+// curl is one more client.
 func TestCurl(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("curl is not installed: Go's client is tested without it")
-	}
+	testenv.Tool(t, "curl")
 	w := newWorld(t)
 	tlsServer(w, "one.test:443")
 	curl := func(args ...string) string {
