@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -52,6 +53,9 @@ func remedyFor(d destination) string {
 	}
 	if name == "" && d.address.IsLinkLocalUnicast() {
 		return "a run has no identity in the cloud: have a credential granted by the operator, which the gateway adds"
+	}
+	if limit, _, ok := strings.Cut(d.rule, " limit of "); ok {
+		return fmt.Sprintf("use less of it, or have the operator raise limits.%s of the profile's egress", limit)
 	}
 	return ""
 }
