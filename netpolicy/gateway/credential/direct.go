@@ -91,14 +91,14 @@ func (d *direct) roundTrip(ctx context.Context, out *http.Request, connected fun
 			}
 		}
 		connected(c.conn)
-		stop := context.AfterFunc(ctx, func() { c.conn.Close() })
+		stop := context.AfterFunc(ctx, func() { c.close() })
 		res, err := c.exchange(out, informational)
 		if err == nil {
 			res.Body = &directBodyReader{ReadCloser: res.Body, c: c, stop: stop, reuse: !res.Close, ended: res.Body == http.NoBody}
 			return res, nil
 		}
 		stop()
-		c.conn.Close()
+		c.close()
 		// The upstream may have closed it at the moment that it was taken. What can be asked twice is.
 		if !reused || c.began || out.ContentLength != 0 || !safe(out.Method) || ctx.Err() != nil {
 			return nil, err
@@ -176,10 +176,13 @@ func (d *direct) kept(name string) *directConn {
 		if c.quiet() {
 			return c
 		}
-		c.conn.Close()
+		c.close()
 	}
 	return nil
 }
+
+// close closes the connection without TLS's farewell, which could be waited for.
+func (c *directConn) close() { _ = c.conn.NetConn().Close() }
 
 // quiet reports whether nothing came in since the last answer: neither the connection's end nor
 // what would be taken for an answer.
@@ -203,7 +206,7 @@ func (d *direct) keep(c *directConn) {
 	defer d.mu.Unlock()
 	list := d.idle[c.name]
 	if d.closed || len(list) >= maxIdle {
-		c.conn.Close()
+		c.close()
 		return
 	}
 	if c.timer == nil {
@@ -220,7 +223,7 @@ func (d *direct) expire(c *directConn) {
 	for i, other := range d.idle[c.name] {
 		if other == c {
 			d.idle[c.name] = append(d.idle[c.name][:i], d.idle[c.name][i+1:]...)
-			c.conn.Close()
+			c.close()
 		}
 	}
 }
@@ -233,7 +236,7 @@ func (d *direct) close() {
 	for _, list := range d.idle {
 		for _, c := range list {
 			c.timer.Stop()
-			c.conn.Close()
+			c.close()
 		}
 	}
 	clear(d.idle)
@@ -265,5 +268,6 @@ func (b *directBodyReader) Close() error {
 		c.owner.keep(c)
 		return nil
 	}
-	return c.conn.Close()
+	c.close()
+	return nil
 }
