@@ -66,7 +66,7 @@ func BenchmarkRelay(b *testing.B) {
 }
 
 // turn is the order of the i-th turn: forth and back, so that what drifts hits all alike.
-func turn(names []string, i int) []string {
+func turn[T any](names []T, i int) []T {
 	names = slices.Clone(names)
 	if i%2 == 1 {
 		slices.Reverse(names)

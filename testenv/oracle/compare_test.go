@@ -71,7 +71,7 @@ func (c *comparison) add(e audit.Event, n count) {
 func compare(w *world, steps []strace.Step, events []audit.Event) (*comparison, error) {
 	c := &comparison{acts: map[audit.Kind]map[string]count{}, cut: cutShort{}, others: map[audit.Kind]int{}}
 	for i, s := range steps {
-		w.meet(s, steps[i:])
+		w.meet(thread(s), steps[i:])
 		by, err := w.actor(s)
 		if err == nil {
 			err = c.step(w, by, s)

@@ -220,6 +220,32 @@ func TestCompareChildIsFaster(t *testing.T) {
 	}
 }
 
+// What made a thread can stand behind all that the thread did, and so can what made its parent.
+func TestCompareGrandchildIsFaster(t *testing.T) {
+	const clone = "clone(child_stack=NULL, flags=CLONE_CHILD_SETTID|SIGCHLD) = "
+	for name, acts := range map[string]string{
+		"acts": "102 openat(AT_FDCWD</>, 'none', O_RDONLY) = -1 ENOENT (No such file or directory)\n102 +++ exited with 3 +++\n",
+		"ends": "102 +++ exited with 3 +++\n",
+	} {
+		steps := traced(t, acts+"101 "+clone+"3 /* 102 in strace's PID NS */\n100 "+clone+"2 /* 101 in strace's PID NS */\n101 +++ exited with 0 +++\n")
+		events := []audit.Event{
+			with(by(1, 100, 0, audit.KindFork), &audit.Fork{Child: 2, ChildHost: 101}),
+			with(by(2, 101, 0, audit.KindFork), &audit.Fork{Child: 3, ChildHost: 102}),
+			with(by(3, 102, 0, audit.KindExit), &audit.Exit{Code: 3}),
+			with(by(2, 101, 0, audit.KindExit), &audit.Exit{}),
+		}
+		if name == "acts" {
+			events = append(events, with(by(3, 102, 0, audit.KindOpen), &audit.Open{Path: "none", Dir: "/", Access: audit.AccessRead, Errno: "ENOENT", Unresolved: true}))
+		}
+		c, err := compare(newWorld(100, testFiles), steps, events)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if lines, _ := c.differences(); len(lines) != 0 {
+			t.Errorf("%s: %q", name, lines)
+		}
+	}
+}
+
 // A thread that comes from nowhere means that the trace is not whole.
 func TestCompareRefuses(t *testing.T) {
 	for _, lines := range []string{

@@ -54,31 +54,30 @@ var worldCalls = []string{"clone", "clone3", "fork", "vfork", "execve", "execvea
 
 // actor is who made a step.
 func (w *world) actor(s strace.Step) (actor, error) {
-	thread := 0
-	if s.Call != nil {
-		thread = s.Call.Thread
-	} else {
-		thread = s.End.Thread
-	}
-	a, ok := w.threads[thread]
+	a, ok := w.threads[thread(s)]
 	if !ok {
-		return a, fmt.Errorf("thread %d acts, and nobody made it", thread)
+		return a, fmt.Errorf("thread %d acts, and nobody made it", thread(s))
 	}
 	return a, nil
 }
 
-// meet makes the thread known that acts in s where the call that made it comes to its end only
-// later: on a machine with much to do a child can be the faster.
-func (w *world) meet(s strace.Step, later []strace.Step) {
-	thread := 0
+// thread is whose a step is.
+func thread(s strace.Step) int {
 	if s.Call != nil {
-		thread = s.Call.Thread
+		return s.Call.Thread
 	}
-	if _, known := w.threads[thread]; known || thread == 0 {
+	return s.End.Thread
+}
+
+// meet makes a thread known that acts, or ends, where the call that made it comes to its end only
+// later: on a machine with much to do a child can be the faster, and its own child, too.
+func (w *world) meet(thread int, later []strace.Step) {
+	if _, known := w.threads[thread]; known {
 		return
 	}
-	for _, l := range later {
+	for i, l := range later {
 		if c := l.Call; c != nil && c.Host == thread && c.Succeeded() && slices.Contains([]string{"clone", "clone3", "fork", "vfork"}, c.Name) {
+			w.meet(c.Thread, slices.Concat(later[:i], later[i+1:]))
 			if parent, known := w.threads[c.Thread]; known && w.made(parent, c) == nil {
 				w.early[c] = true
 			}
