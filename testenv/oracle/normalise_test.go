@@ -131,7 +131,7 @@ func (c cutShort) take(e audit.Event, surplus int) int {
 	taken := 0
 	for _, skipped := range []bool{false, true} {
 		call := cutCall{int(e.Process.HostID), e.Kind, skipped}
-		if skipped && (e.Open == nil || e.Open.Errno != "ENOSYS") {
+		if skipped && !notMade(e) {
 			break
 		}
 		n := max(0, min(surplus-taken, c[call]))
@@ -139,6 +139,12 @@ func (c cutShort) take(e audit.Event, surplus int) int {
 		taken += n
 	}
 	return taken
+}
+
+// notMade tells a call that a signal ended at its entry, where the tracer had stopped it: the
+// kernel says that there is no such call, to nobody.
+func notMade(e audit.Event) bool {
+	return e.Open != nil && e.Open.Errno == "ENOSYS" || e.Exec != nil && e.Exec.Errno == "ENOSYS"
 }
 
 // mapped: a datagram of an IPv6 socket to an IPv4 address comes to the sensor in one form,

@@ -185,11 +185,16 @@ func TestCompareCutShort(t *testing.T) {
 	exit := with(by(1, 100, 0, audit.KindExit), &audit.Exit{Signal: "SIGKILL"})
 	open := with(by(1, 100, 0, audit.KindOpen), &audit.Open{Path: "/x", Access: audit.AccessRead})
 	skipped := with(by(1, 100, 0, audit.KindOpen), &audit.Open{Path: "y", Access: audit.AccessRead, Errno: "ENOSYS", Unresolved: true})
+	notMade := with(by(1, 100, 0, audit.KindExec), &audit.Exec{File: "/bin/sleep", Errno: "ENOSYS"})
+	made := with(by(1, 100, 0, audit.KindExec), &audit.Exec{File: "/bin/sleep", Errno: "ENOENT"})
 	for i, tt := range []struct {
 		events        []audit.Event
 		want, granted int
 	}{
 		{[]audit.Event{exit}, 0, 0},
+		{[]audit.Event{exit, notMade}, 0, 1},
+		{[]audit.Event{exit, notMade, notMade}, 1, 1},
+		{[]audit.Event{exit, made}, 1, 0},
 		{[]audit.Event{exit, open}, 0, 1},
 		{[]audit.Event{exit, open, open}, 1, 1},
 		{[]audit.Event{exit, open, skipped}, 0, 2},
@@ -224,10 +229,15 @@ func TestCompareChildIsFaster(t *testing.T) {
 func TestCompareGrandchildIsFaster(t *testing.T) {
 	const clone = "clone(child_stack=NULL, flags=CLONE_CHILD_SETTID|SIGCHLD) = "
 	for name, acts := range map[string]string{
+		"gone": "102 +++ exited with 3 +++\n",
 		"acts": "102 openat(AT_FDCWD</>, 'none', O_RDONLY) = -1 ENOENT (No such file or directory)\n102 +++ exited with 3 +++\n",
 		"ends": "102 +++ exited with 3 +++\n",
 	} {
-		steps := traced(t, acts+"101 "+clone+"3 /* 102 in strace's PID NS */\n100 "+clone+"2 /* 101 in strace's PID NS */\n101 +++ exited with 0 +++\n")
+		child := "3 /* 102 in strace's PID NS */"
+		if name == "gone" {
+			child = "3" // the tracer finds nobody of that number
+		}
+		steps := traced(t, acts+"101 "+clone+child+"\n100 "+clone+"2 /* 101 in strace's PID NS */\n101 +++ exited with 0 +++\n")
 		events := []audit.Event{
 			with(by(1, 100, 0, audit.KindFork), &audit.Fork{Child: 2, ChildHost: 101}),
 			with(by(2, 101, 0, audit.KindFork), &audit.Fork{Child: 3, ChildHost: 102}),

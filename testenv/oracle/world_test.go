@@ -70,18 +70,28 @@ func thread(s strace.Step) int {
 }
 
 // meet makes a thread known that acts, or ends, where the call that made it comes to its end only
-// later: on a machine with much to do a child can be the faster, and its own child, too.
+// later: on a machine with much to do a child can be the faster, and its own child, too. One that
+// is gone by then has no number on the host any more, as far as the tracer can tell: the first
+// call with such a child is taken for the one that made it.
 func (w *world) meet(thread int, later []strace.Step) {
 	if _, known := w.threads[thread]; known {
 		return
 	}
-	for i, l := range later {
-		if c := l.Call; c != nil && c.Host == thread && c.Succeeded() && slices.Contains([]string{"clone", "clone3", "fork", "vfork"}, c.Name) {
-			w.meet(c.Thread, slices.Concat(later[:i], later[i+1:]))
-			if parent, known := w.threads[c.Thread]; known && w.made(parent, c) == nil {
-				w.early[c] = true
+	for _, gone := range []bool{false, true} {
+		for i, l := range later {
+			c := l.Call
+			if c == nil || !c.Succeeded() || !slices.Contains([]string{"clone", "clone3", "fork", "vfork"}, c.Name) {
+				continue
 			}
-			return
+			if c.Host != thread && !(gone && strconv.Itoa(c.Host) == c.Result) {
+				continue
+			}
+			w.meet(c.Thread, slices.Concat(later[:i], later[i+1:]))
+			if parent, known := w.threads[c.Thread]; known {
+				c.Host = thread
+				w.early[c] = w.made(parent, c) == nil
+				return
+			}
 		}
 	}
 }
