@@ -43,10 +43,11 @@ attempt("pipelined", pipelined)
 // The explicit proxy follows the same rules, and opens nothing else: what it could reach of
 // this host are servers on loopback and whatever the tests' own machine has.
 func testProxy(t *testing.T, w *world, s *supervisor) {
-	canary, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var canary net.Listener
+	w.within(func() (err error) {
+		canary, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	})
 	defer canary.Close()
 	touched := make(chan string, 100)
 	go func() {

@@ -20,9 +20,12 @@ import (
 	"proctor/testenv/outside"
 )
 
-// A world is what there is outside of runs: two servers that take down what they are asked.
+// A world is what there is outside of runs, in a namespace of its own: two servers that take down
+// what they are asked.
 type world struct {
 	*outside.World
+	netns    string // file of the namespace where it is, and the supervisor with it
+	within   func(f func() error)
 	mu       sync.Mutex
 	requests []string // host, method, path, and what stands in Authorization
 }
@@ -35,15 +38,22 @@ var (
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{World: outside.New(t, map[string][]netip.Addr{
+	w := &world{}
+	w.netns, w.within = outsideOf(t)
+	w.within(func() error { w.populate(t); return nil })
+	return w
+}
+
+func (w *world) populate(t *testing.T) {
+	t.Helper()
+	w.World = outside.New(t, map[string][]netip.Addr{
 		"api.example": {apiAddress}, "other.example": {otherAddress}, "a.files.example": {apiAddress}, "nobody.example": {netip.MustParseAddr("127.77.0.9")},
 		"inside.example": {netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")},
 		"both.example":   {netip.MustParseAddr("127.0.0.1"), apiAddress},
-	})}
+	})
 	for host, at := range map[string]netip.Addr{"api.example": apiAddress, "other.example": otherAddress} {
 		w.ServeHTTP(t, at, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.serve(host, rw, r) }), host, "*.files.example", "both.example")
 	}
-	return w
 }
 
 func (w *world) serve(host string, rw http.ResponseWriter, r *http.Request) {
@@ -88,7 +98,7 @@ func (w *world) supervisor(t *testing.T, profiles map[string]string) *supervisor
 	config := w.Config(t, profiles)
 	sdir := testenv.Dir(t)
 	s := describe(t, sdir, pickImages(t, sdir, "python-data", "shell"))
-	s.flags = []string{"--config", config}
+	s.flags, s.netns = []string{"--config", config}, w.netns
 	t.Cleanup(func() {
 		if err := s.stop(); err != nil {
 			t.Error(err)
