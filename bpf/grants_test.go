@@ -85,7 +85,7 @@ func ask(fd int, how string, sa unix.Sockaddr) (string, error) {
 
 // pour sends in pieces that make the kernel's longest segments, beyond the 64 KiB of a packet.
 func pour(fd int) error {
-	piece := make([]byte, 1<<20)
+	poured, piece := 64<<20, make([]byte, 1<<20)
 	for began := time.Now(); ; {
 		n, err := unix.Write(fd, piece)
 		if err != nil {
@@ -99,8 +99,6 @@ func pour(fd int) error {
 		}
 	}
 }
-
-var poured = 64 << 20
 
 // A meeting is the ends of a connection, or of a datagram.
 type meeting struct {

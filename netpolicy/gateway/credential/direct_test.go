@@ -92,6 +92,21 @@ func TestUpstreamIsKnownByItsFirstAnswer(t *testing.T) {
 	})
 }
 
+// A WebSocket is asked for over HTTP/1.1 also where the upstream speaks HTTP/2: it says nothing of
+// the next request.
+func TestWebSocketTellsNothingOfTheProtocol(t *testing.T) {
+	r := simple(t, true, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusForbidden) }, func(o *runOptions) { o.websocket = true })
+	conn := r.dial(hostA)
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", hostA)
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || res.StatusCode != http.StatusForbidden {
+		t.Fatal(res, err)
+	}
+	if r.term.hosts[hostA].http1.Load() {
+		t.Error("the upstream is taken for one without HTTP/2")
+	}
+}
+
 func TestConnectionIsKept(t *testing.T) {
 	for name, answer := range map[string]string{
 		"length": "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",

@@ -69,7 +69,7 @@ func (e *exchange) send(out *http.Request, added bool) (*http.Response, error) {
 		Got1xxResponse: e.informational,
 	})
 	res, err := t.transport.RoundTrip(out.WithContext(ctx))
-	if err == nil {
+	if err == nil && out.Header["Upgrade"] == nil { // which HTTP/2 has not, so that it is never asked for then
 		e.c.host.http1.Store(res.ProtoMajor == 1)
 	}
 	return res, err
