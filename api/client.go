@@ -27,6 +27,7 @@ type Client struct {
 
 // RunHandler is told how a run goes. Its functions are called in order, never at once.
 type RunHandler struct {
+	Waits    func(run string, before int) // nil: nobody wants to know
 	Admitted func(run string)
 	Stdout   func(p []byte) error
 	Stderr   func(p []byte) error
@@ -62,6 +63,10 @@ func (c *Client) Run(ctx context.Context, q *RunRequest, files []*os.File, h Run
 			return m.Verdict, nil
 		case m.Error != nil:
 			return nil, m.Error
+		case m.Waits != nil:
+			if h.Waits != nil {
+				h.Waits(m.Run, *m.Waits)
+			}
 		case m.Run != "":
 			h.Admitted(m.Run)
 		case m.Stdout != nil:
@@ -115,6 +120,11 @@ func (c *Client) Code(ctx context.Context, run string, w io.Writer) error {
 // Output copies the nth of a run's outputs to w.
 func (c *Client) Output(ctx context.Context, run string, n int, w io.Writer) error {
 	return c.copy(ctx, run, "/outputs/"+strconv.Itoa(n), w)
+}
+
+// Record copies a run's record to w as it is kept, which is what its seal is of.
+func (c *Client) Record(ctx context.Context, run string, w io.Writer) error {
+	return c.copy(ctx, run, "/events", w)
 }
 
 // Events calls f with each event of a run's record, in order.

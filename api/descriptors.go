@@ -17,9 +17,15 @@ const maxDescriptors = 253
 // the bytes. What nobody took is closed with it.
 type descriptorConn struct {
 	*net.UnixConn
-	mu    sync.Mutex
-	files []*os.File
-	oob   [maxDescriptors*4 + unix.SizeofCmsghdr]byte // used by Read alone
+	give    func()                               // of the caller's connections
+	closing sync.Once                            // the server closes it more than once
+	mine    func(n int64) (give func(), ok bool) // of the caller's descriptors
+	mu      sync.Mutex
+	files   []*os.File
+	gives   []func()                                    // of those that are here
+	lent    []func()                                    // of those that were taken
+	crowded bool                                        // some were closed at once: the caller has too many
+	oob     [maxDescriptors*4 + unix.SizeofCmsghdr]byte // used by Read alone
 }
 
 var errTooManyDescriptors = errors.New("more descriptors than one request may hold")
@@ -52,6 +58,15 @@ func (c *descriptorConn) keep(oob []byte) error {
 		if err != nil {
 			continue // credentials and the like
 		}
+		give, ok := c.mine(int64(len(fds)))
+		if !ok {
+			c.crowded = true
+			for _, fd := range fds {
+				unix.Close(fd)
+			}
+			continue
+		}
+		c.gives = append(c.gives, give)
 		for _, fd := range fds {
 			c.files = append(c.files, os.NewFile(uintptr(fd), "input"))
 		}
@@ -62,31 +77,81 @@ func (c *descriptorConn) keep(oob []byte) error {
 	return nil
 }
 
-// take hands over what has arrived; the caller closes the files.
+// take hands over what has arrived; the caller closes the files, and then calls closed.
 func (c *descriptorConn) take() []*os.File {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	files := c.files
-	c.files = nil
+	c.lent = append(c.lent, c.gives...)
+	c.files, c.gives = nil, nil
 	return files
 }
 
-func (c *descriptorConn) Close() error {
-	for _, f := range c.take() {
-		f.Close()
+// closed says that what was taken counts no more.
+func (c *descriptorConn) closed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, give := range c.lent {
+		give()
 	}
-	return c.UnixConn.Close()
+	c.lent = nil
+}
+
+// wasCrowded reports, once, whether descriptors were not taken in because the caller has too many.
+func (c *descriptorConn) wasCrowded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.crowded
+	c.crowded = false
+	return was
+}
+
+// Close does not wait for what nobody took: closing a file of the caller's may take as long as that
+// likes (a socket that lingers, a FUSE file system), and the server closes one connection after
+// another when it ends. Until it is done, the connection counts as one of the caller's.
+func (c *descriptorConn) Close() error {
+	err := c.UnixConn.Close()
+	c.closing.Do(func() {
+		files := c.take()
+		if len(files) == 0 {
+			c.give()
+			return
+		}
+		go func() {
+			for _, f := range files {
+				f.Close()
+			}
+			c.closed()
+			c.give()
+		}()
+	})
+	return err
 }
 
 // descriptorListener makes every connection a descriptorConn.
-type descriptorListener struct{ *net.UnixListener }
+type descriptorListener struct {
+	*net.UnixListener
+	connections, descriptors *budget
+}
 
+// Accept closes what a caller has too many of.
 func (l descriptorListener) Accept() (net.Conn, error) {
-	c, err := l.AcceptUnix()
-	if err != nil {
-		return nil, err
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		cred, _, err := credentials(c)
+		if err != nil {
+			c.Close()
+			continue
+		}
+		if give, ok := l.connections.take(cred.Uid, 1); ok {
+			mine := func(n int64) (func(), bool) { return l.descriptors.take(cred.Uid, n) }
+			return &descriptorConn{UnixConn: c, give: give, mine: mine}, nil
+		}
+		c.Close()
 	}
-	return &descriptorConn{UnixConn: c}, nil
 }
 
 // sendingConn is a client's connection that sends files along with its first byte.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -23,13 +24,14 @@ const maxBody = 32 << 20
 
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, f func(http.ResponseWriter, *http.Request, audit.Caller) error) {
+	handle := func(pattern string, f func(http.ResponseWriter, *http.Request, *peer) error) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			c, err := caller(r)
+			c, err := s.peer(r)
 			if err == nil {
 				err = f(w, r, c)
 			}
 			if err != nil {
+				s.refusals.note(r, c, err)
 				replyError(w, err)
 			}
 		})
@@ -44,6 +46,10 @@ func (s *Server) routes() http.Handler {
 	handle("GET /v1/events", s.tail)
 	handle("GET /v1/images", s.images)
 	handle("GET /v1/status", s.status)
+	handle("GET /metrics", s.metrics)
+	if s.Alarms != nil {
+		s.alertRoutes(handle)
+	}
 	return mux
 }
 
@@ -72,21 +78,37 @@ func (l *lines) send(v any) error {
 }
 
 // The supervisor's observer.
+func (l *lines) Waits(run string, before int) {
+	_ = l.send(Message{Run: run, Waits: &before})
+}
 func (l *lines) Admitted(run string)   { _ = l.send(Message{Run: run}) }
 func (l *lines) Stdout(p []byte) error { return l.send(Message{Stdout: p}) }
 func (l *lines) Stderr(p []byte) error { return l.send(Message{Stderr: p}) }
 
-func (s *Server) run(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+func (s *Server) run(w http.ResponseWriter, r *http.Request, c *peer) error {
 	conn := r.Context().Value(connKey{}).(*descriptorConn)
+	give, err := s.room(r, c)
+	if err != nil {
+		s.skipBody(w, r)
+		return err
+	}
+	defer give()
 	var q RunRequest
-	err := s.readBody(w, r, &q)
+	err = s.readBody(w, r, &q)
 	// The descriptors came with the request's first byte: they are all here now.
 	files := conn.take()
 	defer func() {
 		for _, f := range files {
 			f.Close()
 		}
+		conn.closed()
 	}()
+	if conn.wasCrowded() {
+		return &Error{
+			Code: http.StatusTooManyRequests, Refused: true, RetryAfter: 5,
+			Message: fmt.Sprintf("%d inputs: all of the caller's that are open may be %d together", len(q.Inputs), s.descriptors.most), Fix: "try again when some runs have ended",
+		}
+	}
 	if err != nil {
 		return &Error{Code: http.StatusBadRequest, Refused: true, Message: "request: " + err.Error(), Fix: "use a client of the supervisor's version, or see the documentation of the API"}
 	}
@@ -94,7 +116,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, c audit.Caller) err
 		return &Error{Code: http.StatusBadRequest, Refused: true, Message: fmt.Sprintf("%d inputs named, %d descriptors passed", len(q.Inputs), len(files)), Fix: "pass one for each, with the request's first byte"}
 	}
 	req := &supervisor.Request{
-		Caller: c, Image: q.Image, Language: q.Language, Name: q.Name, Code: q.Code, Limits: q.Limits,
+		Caller: c.Caller, Groups: c.groups, Access: c.Access, Agent: string(q.Agent), Conversation: string(q.Conversation), Image: q.Image, Language: q.Language, Name: q.Name, Code: q.Code, Limits: q.Limits,
 		Profile: q.Profile, DenyNetwork: q.DenyNetwork, Allow: q.Allow,
 	}
 	for _, a := range q.Args {
@@ -134,6 +156,15 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, into any) erro
 	return conn.SetReadDeadline(time.Time{})
 }
 
+// skipBody reads what is not taken, and keeps none of it: a client that is still sending when
+// the connection ends is told of that, and not why.
+func (s *Server) skipBody(w http.ResponseWriter, r *http.Request) {
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyTimeout)); err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBody))
+}
+
 // errClientGone is the cause of a run whose caller went away.
 var errClientGone = errors.New("its caller went away")
 
@@ -141,13 +172,11 @@ var errClientGone = errors.New("its caller went away")
 // there is nobody to tell.
 func ignoreGone(error) error { return nil }
 
-// mayRead says whether a caller may see a run: root sees all, others their own.
-func mayRead(c audit.Caller, q *audit.Request) bool {
-	return c.UID == 0 || (q != nil && q.Caller.UID == c.UID)
-}
+// mayRead says whether a caller may see a run.
+func mayRead(c *peer, q *audit.Request) bool { return c.Role.Sees() || c.owns(q) }
 
 // record finds a run that the caller may see. One that it may not see does not exist.
-func (s *Server) record(r *http.Request, c audit.Caller) (*audit.Record, *audit.Request, error) {
+func (s *Server) record(r *http.Request, c *peer) (*audit.Record, *audit.Request, error) {
 	rec, err := s.Supervisor.Records().Open(r.PathValue("run"))
 	if err != nil {
 		return nil, nil, err
@@ -164,13 +193,17 @@ func (s *Server) record(r *http.Request, c audit.Caller) (*audit.Record, *audit.
 
 func (s *Server) info(rec *audit.Record, q *audit.Request) (RunInfo, error) {
 	v, err := rec.Verdict()
+	return s.describeRun(rec, q, v), err
+}
+
+func (s *Server) describeRun(rec *audit.Record, q *audit.Request, v *audit.Verdict) RunInfo {
 	return RunInfo{
 		Run: rec.Run, Request: q, Verdict: v,
 		Active: v == nil && slices.Contains(s.Supervisor.Active(), rec.Run),
-	}, err
+	}
 }
 
-func (s *Server) list(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+func (s *Server) list(w http.ResponseWriter, r *http.Request, c *peer) error {
 	limit := 50
 	if t := r.URL.Query().Get("limit"); t != "" {
 		n, err := strconv.Atoi(t)
@@ -192,22 +225,22 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, c audit.Caller) er
 		if err != nil {
 			continue
 		}
+		// Of runs that are not shown, no more is read than whose they are; of those that are, not
+		// what they wrote. One that cannot be read is listed all the same: somebody should look.
+		if !c.Role.Sees() {
+			if caller, err := rec.Caller(); err != nil || caller.UID != c.UID {
+				continue
+			}
+		}
 		q, _ := rec.Request()
-		if !mayRead(c, q) {
-			continue
-		}
-		// A record that cannot be read is listed all the same: somebody should look.
-		info, _ := s.info(rec, q)
-		if info.Verdict != nil {
-			info.Verdict.Stdout, info.Verdict.Stderr = audit.Output{}, audit.Output{}
-		}
-		list = append(list, info)
+		v, _ := rec.VerdictHead()
+		list = append(list, s.describeRun(rec, q, v))
 	}
 	reply(w, list)
 	return nil
 }
 
-func (s *Server) show(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+func (s *Server) show(w http.ResponseWriter, r *http.Request, c *peer) error {
 	rec, q, err := s.record(r, c)
 	if err != nil {
 		return err
@@ -220,15 +253,15 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, c audit.Caller) er
 	return nil
 }
 
-func (s *Server) code(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+func (s *Server) code(w http.ResponseWriter, r *http.Request, c *peer) error {
 	return s.file(w, r, c, "code")
 }
 
-func (s *Server) events(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+func (s *Server) events(w http.ResponseWriter, r *http.Request, c *peer) error {
 	return s.file(w, r, c, "events.jsonl")
 }
 
-func (s *Server) output(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
+func (s *Server) output(w http.ResponseWriter, r *http.Request, c *peer) error {
 	n, err := strconv.ParseUint(r.PathValue("n"), 10, 31)
 	if err != nil {
 		return &Error{Code: http.StatusNotFound, Refused: true, Message: fmt.Sprintf("output %.40q: not a number", r.PathValue("n"))}
@@ -236,7 +269,7 @@ func (s *Server) output(w http.ResponseWriter, r *http.Request, c audit.Caller) 
 	return s.file(w, r, c, "outputs", strconv.FormatUint(n, 10))
 }
 
-func (s *Server) file(w http.ResponseWriter, r *http.Request, c audit.Caller, elem ...string) error {
+func (s *Server) file(w http.ResponseWriter, r *http.Request, c *peer, elem ...string) error {
 	rec, _, err := s.record(r, c)
 	if err != nil {
 		return err
@@ -276,21 +309,37 @@ func (l *lineWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *Server) kill(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
-	rec, _, err := s.record(r, c)
+func (s *Server) kill(w http.ResponseWriter, r *http.Request, c *peer) error {
+	// One that waits has no record.
+	run := r.PathValue("run")
+	if caller, waits := s.Supervisor.Waiting()[run]; waits && (c.Role.Sees() || caller.UID == c.UID) {
+		return s.killOf(w, run, c, caller.UID == c.UID)
+	}
+	rec, q, err := s.record(r, c)
 	if err != nil {
 		return err
 	}
-	if err := s.Supervisor.Kill(rec.Run); err != nil {
+	return s.killOf(w, rec.Run, c, c.owns(q))
+}
+
+func (s *Server) killOf(w http.ResponseWriter, run string, c *peer, own bool) error {
+	if !c.Role.Operates() && !own {
+		return forbidden("run " + run + " is another caller's, and ending it is for operators")
+	}
+	if err := s.Supervisor.Kill(run); err != nil {
 		return err
 	}
 	reply(w, struct{}{})
 	return nil
 }
 
-func (s *Server) tail(w http.ResponseWriter, r *http.Request, c audit.Caller) error {
-	if c.UID != 0 {
-		return &Error{Code: http.StatusForbidden, Refused: true, Message: "the live feed shows all callers' runs", Fix: "use sudo"}
+func forbidden(message string) *Error {
+	return &Error{Code: http.StatusForbidden, Refused: true, Message: message, Fix: "use sudo, or have the operator give you the role under callers in proctor.yaml"}
+}
+
+func (s *Server) tail(w http.ResponseWriter, r *http.Request, c *peer) error {
+	if !c.Role.Sees() {
+		return forbidden("the live feed shows all callers' runs, which is for auditors")
 	}
 	sub := s.Supervisor.Feed().Subscribe("")
 	defer sub.Close()
@@ -318,7 +367,7 @@ func (s *Server) tail(w http.ResponseWriter, r *http.Request, c audit.Caller) er
 	}
 }
 
-func (s *Server) images(w http.ResponseWriter, _ *http.Request, _ audit.Caller) error {
+func (s *Server) images(w http.ResponseWriter, _ *http.Request, _ *peer) error {
 	list := []ImageInfo{}
 	for _, img := range s.Supervisor.Images() {
 		list = append(list, ImageInfo{
@@ -330,16 +379,35 @@ func (s *Server) images(w http.ResponseWriter, _ *http.Request, _ audit.Caller) 
 	return nil
 }
 
-func (s *Server) status(w http.ResponseWriter, _ *http.Request, c audit.Caller) error {
+// metrics are what Prometheus reads, for those who may see all callers' runs.
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request, c *peer) error {
+	if !c.Role.Sees() {
+		return forbidden("metrics are about all callers' runs, which is for auditors")
+	}
+	s.Metrics.ServeHTTP(w, r)
+	return nil
+}
+
+func (s *Server) status(w http.ResponseWriter, _ *http.Request, c *peer) error {
 	st := Status{
 		Version: s.Version, PID: os.Getpid(), Since: s.Supervisor.Since(),
-		Active: []string{}, Images: []string{}, Containerd: s.Containerd(),
+		Active: []string{}, Waiting: []string{}, Images: []string{}, Containerd: s.Containerd(),
+		Room: s.Supervisor.Room(),
 	}
-	if c.UID == 0 {
+	if c.Role.Sees() {
 		st.Active = s.Supervisor.Active()
+		st.Waiting = slices.AppendSeq(st.Waiting, maps.Keys(s.Supervisor.Waiting()))
+		slices.Sort(st.Waiting)
 		var err error
 		if st.Counters, err = s.Supervisor.Counters(); err != nil {
 			return err
+		}
+		st.Counters["requests_refused"] = s.refusals.all.Load()
+		if s.Alarms != nil {
+			st.Counters["alarms"] = 0
+			for _, n := range s.Alarms.Book().Raised() {
+				st.Counters["alarms"] += n
+			}
 		}
 	}
 	for _, img := range s.Supervisor.Images() {

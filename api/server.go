@@ -17,6 +17,8 @@ import (
 
 	"proctor/audit"
 	"proctor/supervisor"
+	"proctor/supervisor/access"
+	"proctor/supervisor/room"
 )
 
 // Group is the group whose members may use the socket, where it exists.
@@ -31,14 +33,19 @@ type Supervisor interface {
 	Feed() *audit.Feed
 	Images() []supervisor.Image
 	Since() time.Time
+	Waiting() map[string]audit.Caller
 	Counters() (map[string]uint64, error)
+	Room() []room.State
 }
 
-// ServerOptions of NewServer. Every field is required.
+// ServerOptions of NewServer. Every field but Callers, Alarms and Metrics is required.
 type ServerOptions struct {
 	Supervisor Supervisor
 	Version    string
 	Containerd func() string // how containerd is doing, for the status
+	Callers    access.Rules  // what who calls may do
+	Alarms     Alarms        // nil: there are none
+	Metrics    http.Handler  // of GET /metrics; nil: there is none
 	Logger     *slog.Logger
 }
 
@@ -50,11 +57,18 @@ type Server struct {
 	stop     context.CancelFunc
 	// bodyTimeout bounds how long a request may take to come in, once it has begun to.
 	bodyTimeout time.Duration
+	bodies      *budget
+	connections *budget
+	refusals    *refusals
+	descriptors *budget
 }
 
 // NewServer does not listen yet: see Serve.
 func NewServer(o ServerOptions) *Server {
-	s := &Server{ServerOptions: o, bodyTimeout: time.Minute}
+	if o.Metrics == nil {
+		o.Metrics = http.NotFoundHandler()
+	}
+	s := &Server{ServerOptions: o, bodyTimeout: time.Minute, bodies: newBudget(maxBodies), connections: newBudget(maxConnections), descriptors: newBudget(maxOpenInputs()), refusals: newRefusals(o.Logger)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.http = &http.Server{
 		Handler:           s.routes(),
@@ -136,7 +150,7 @@ func grant(path string) error {
 
 // Serve answers until Shutdown; it takes the listener over.
 func (s *Server) Serve(l *net.UnixListener) error {
-	err := s.http.Serve(descriptorListener{l})
+	err := s.http.Serve(descriptorListener{l, s.connections, s.descriptors})
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -151,26 +165,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return errors.Join(err, s.http.Close())
 }
 
-// caller is who is at the other end, as the kernel says.
-func caller(r *http.Request) (audit.Caller, error) {
-	conn, ok := r.Context().Value(connKey{}).(*descriptorConn)
-	if !ok {
-		return audit.Caller{}, errors.New("not a unix socket")
-	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return audit.Caller{}, err
-	}
-	var cred *unix.Ucred
-	cerr := raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if err = errors.Join(cerr, err); err != nil {
-		return audit.Caller{}, fmt.Errorf("peer credentials: %w", err)
-	}
-	return audit.Caller{UID: cred.Uid, GID: cred.Gid, PID: cred.Pid}, nil
-}
-
 func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
@@ -181,6 +175,9 @@ func reply(w http.ResponseWriter, v any) {
 func replyError(w http.ResponseWriter, err error) {
 	e := describe(err)
 	w.Header().Set("Content-Type", "application/json")
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(e.RetryAfter))
+	}
 	w.WriteHeader(e.Code)
 	_ = json.NewEncoder(w).Encode(Message{Error: e})
 }
@@ -189,9 +186,15 @@ func replyError(w http.ResponseWriter, err error) {
 func describe(err error) *Error {
 	var e *Error
 	var refusal *supervisor.Refusal
+	var busy *supervisor.BusyError
+	var full *supervisor.FullError
 	switch {
 	case errors.As(err, &e):
 		return e
+	case errors.As(err, &busy):
+		return &Error{Code: http.StatusTooManyRequests, Refused: true, Message: busy.What, Fix: busy.Fix, RetryAfter: int(busy.Retry / time.Second)}
+	case errors.As(err, &full):
+		return &Error{Code: http.StatusInsufficientStorage, Refused: true, Message: "no new runs: " + full.Problem, Fix: full.Fix, RetryAfter: int(supervisor.RetryFull / time.Second)}
 	case errors.As(err, &refusal):
 		return &Error{Code: http.StatusUnprocessableEntity, Refused: true, Message: refusal.What, Fix: refusal.Fix}
 	case errors.Is(err, audit.ErrNoRun):

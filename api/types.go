@@ -5,6 +5,7 @@ import (
 
 	"proctor/audit"
 	"proctor/supervisor"
+	"proctor/supervisor/room"
 )
 
 // RunRequest is the body of POST /v1/runs. Input files come as descriptors, in the order
@@ -21,11 +22,15 @@ type RunRequest struct {
 	// DenyNetwork and Allow leave less of what the profile grants.
 	DenyNetwork bool     `json:"deny_network,omitempty"`
 	Allow       []string `json:"allow,omitempty"`
+	// Agent and Conversation say whose work this is. They are recorded, and decide nothing.
+	Agent        audit.Text `json:"agent,omitempty"`
+	Conversation audit.Text `json:"conversation,omitempty"`
 }
 
-// Message is one line of the answer to a run. Exactly one field is set.
+// Message is one line of the answer to a run. Exactly one field is set, but for Run beside Waits.
 type Message struct {
-	Run     string         `json:"run,omitempty"` // it was let in, under this id
+	Waits   *int           `json:"waits,omitempty"` // it is not let in yet: at most so many are before it
+	Run     string         `json:"run,omitempty"`   // it was let in, under this id, or waits
 	Stdout  []byte         `json:"stdout,omitempty"`
 	Stderr  []byte         `json:"stderr,omitempty"`
 	Verdict *audit.Verdict `json:"verdict,omitempty"`
@@ -38,6 +43,8 @@ type Error struct {
 	Refused bool   `json:"refused,omitempty"` // the request broke a rule; nothing was done
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"`
+	// RetryAfter is after how many seconds the same call may do better; 0: it will not.
+	RetryAfter int `json:"retry_after,omitempty"`
 }
 
 func (e *Error) Error() string {
@@ -60,10 +67,13 @@ type Status struct {
 	Version    string    `json:"version"`
 	PID        int       `json:"pid"`
 	Since      time.Time `json:"since"`
-	Active     []string  `json:"active"`
+	Active     []string  `json:"active"`  // for auditors and operators
+	Waiting    []string  `json:"waiting"` // runs that are not let in yet, likewise
 	Images     []string  `json:"images"`
 	Containerd string    `json:"containerd"`
-	// Counters are of all runs since the supervisor began, for root.
+	// Room is what is free on disk, and why there are no new runs where there is too little.
+	Room []room.State `json:"room"`
+	// Counters are of all runs since the supervisor began, for auditors and operators.
 	Counters map[string]uint64 `json:"counters,omitempty"`
 }
 

@@ -74,6 +74,19 @@ func (e *Event) Acts() uint64 {
 	return 1
 }
 
+// Blocked reports whether the event is an attempt to reach something that was refused.
+func (e *Event) Blocked() bool {
+	switch {
+	case e.Net != nil:
+		return e.Net.Decision == Blocked
+	case e.Query != nil:
+		return e.Query.Decision == Blocked
+	case e.Flow != nil:
+		return e.Flow.Decision == Blocked
+	}
+	return false
+}
+
 // Doubtful reports whether the event, or one that it is about, may name the wrong file.
 func (e *Event) Doubtful() bool { return e.Raced != nil || e.Open != nil && e.Open.Raced }
 
@@ -90,6 +103,7 @@ type End struct {
 	Status string `json:"status"`
 	Reason string `json:"reason"`
 	Counts
+	Inputs []InputFile `json:"inputs,omitempty"`
 }
 
 // Cut keeps the bytes of a record's last line as a crash left them.

@@ -20,14 +20,20 @@ type Subscription struct {
 	arrived chan struct{} // holds a token when there may be something to take; closed by Close
 
 	// Guarded by feed.mu.
-	queue  [][]Event
-	queued int    // events in queue
-	missed uint64 // after what is in queue
+	queue  []batch
+	queued int    // bytes of memory in queue
+	missed uint64 // events after what is in queue
 }
 
-// subscriptionEvents is how many events a reader may be behind before it misses some. It
-// bounds what a reader that has stopped reading keeps in memory.
-const subscriptionEvents = 1 << 16
+// A batch is what one Publish handed over. Readers share its events.
+type batch struct {
+	events []Event
+	bytes  int // of memory that they hold
+}
+
+// subscriptionBytes is how much memory a reader that is behind may hold before it misses events:
+// an event may have a few hundred bytes, or the arguments of a program.
+const subscriptionBytes = 32 << 20
 
 // Subscribe starts reading; run narrows it to one run, empty means all. The caller closes
 // the subscription.
@@ -50,24 +56,28 @@ func (f *Feed) Publish(run string, events []Event) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	b := batch{events: events}
 	for s := range f.subs {
 		if s.run == "" || s.run == run {
-			s.add(events)
+			if b.bytes == 0 { // nobody may be there
+				b.bytes = memory(events)
+			}
+			s.add(b)
 		}
 	}
 }
 
-func (s *Subscription) add(events []Event) {
+func (s *Subscription) add(b batch) {
 	// One batch is taken whatever its size, or a large one could never be.
-	if len(s.queue) > 0 && s.queued+len(events) > subscriptionEvents {
-		s.missed += uint64(len(events))
+	if len(s.queue) > 0 && s.queued+b.bytes > subscriptionBytes {
+		s.missed += uint64(len(b.events))
 		return
 	}
 	if s.missed > 0 {
-		s.queue = append(s.queue, s.gap())
+		s.queue = append(s.queue, batch{events: s.gap()})
 	}
-	s.queue = append(s.queue, events)
-	s.queued += len(events)
+	s.queue = append(s.queue, b)
+	s.queued += b.bytes
 	select {
 	case s.arrived <- struct{}{}:
 	default:
@@ -107,13 +117,11 @@ func (s *Subscription) take() []Event {
 		}
 		return s.gap()
 	}
-	batch := s.queue[0]
-	s.queue[0] = nil
+	b := s.queue[0]
+	s.queue[0] = batch{}
 	s.queue = s.queue[1:]
-	if batch[0].Kind != KindGap {
-		s.queued -= len(batch)
-	}
-	return batch
+	s.queued -= b.bytes
+	return b.events
 }
 
 // Close ends the subscription, and a Next that waits. It may be called again.

@@ -87,7 +87,7 @@ func TestFeedWakesReader(t *testing.T) {
 // A reader that does not read gets as much as is kept for it, the number of what is missing
 // where it is missing, and then what comes after.
 func TestFeedSlowReader(t *testing.T) {
-	const kept = 1 << 16
+	kept := uint64(audit.SubscriptionBytes / audit.Memory(numbered("a", 1, 1)))
 	var feed audit.Feed
 	slow, quick := feed.Subscribe(""), feed.Subscribe("a")
 	defer slow.Close()
@@ -114,13 +114,13 @@ func TestFeedSlowReader(t *testing.T) {
 	publish(kept+6, kept+6)
 
 	events := drain(slow)
-	if len(events) != kept+2 {
+	if uint64(len(events)) != kept+2 {
 		t.Fatalf("%d events, want %d and a gap before the last of them and after it", len(events), kept)
 	}
 	if e := events[kept-2]; e.Seq != kept-1 {
 		t.Errorf("last before the gap: %d", e.Seq)
 	}
-	for i, want := range map[int]uint64{kept - 1: 2, kept + 1: 4} {
+	for i, want := range map[uint64]uint64{kept - 1: 2, kept + 1: 4} {
 		e := events[i]
 		if e.Kind != audit.KindGap || e.Gap == nil || e.Gap.Events != want || e.Run != "" || e.Seq != 0 || e.Time.IsZero() {
 			t.Errorf("event %d is %+v, want a gap of %d", i, e, want)
@@ -133,8 +133,58 @@ func TestFeedSlowReader(t *testing.T) {
 	// Once it has caught up nothing is missing any more.
 	publish(kept+7, kept+8)
 	publish(kept+9, 2*kept)
-	if events := drain(slow); len(events) != kept-6 || events[0].Seq != kept+7 || events[2].Kind == audit.KindGap {
+	if events := drain(slow); uint64(len(events)) != kept-6 || events[0].Seq != kept+7 || events[2].Kind == audit.KindGap {
 		t.Errorf("%d events after that, the first %+v", len(events), events[:3])
+	}
+}
+
+// What a reader that is behind holds is bounded however large events are.
+func TestFeedBoundsBytes(t *testing.T) {
+	var feed audit.Feed
+	s := feed.Subscribe("")
+	defer s.Close()
+	const size, each = 100_000, 50
+	const published = 100
+	for i := range uint64(published) {
+		events := numbered("a", i*each+1, (i+1)*each)
+		for j := range events {
+			events[j].Kind, events[j].Exec = audit.KindExec, &audit.Exec{Argv: []audit.Text{audit.Text(make([]byte, size))}}
+		}
+		feed.Publish("a", events)
+	}
+	held, missed := 0, uint64(0)
+	for held/each+int(missed)/each < published {
+		batch := next(t, s)
+		if batch[0].Kind == audit.KindGap {
+			missed += batch[0].Gap.Events
+			continue
+		}
+		held += len(batch)
+	}
+	if got := held * size; got > audit.SubscriptionBytes || got < audit.SubscriptionBytes*3/4 || held+int(missed) != published*each {
+		t.Errorf("%d bytes were kept, of at most %d; %d events are missing", got, audit.SubscriptionBytes, missed)
+	}
+}
+
+// Every kind of event counts with the text that the code chose.
+func TestMemory(t *testing.T) {
+	const much = 100_000
+	long := audit.Text(make([]byte, much))
+	for name, e := range map[string]audit.Event{
+		"process": {Process: &audit.Process{Argv: []audit.Text{long}}},
+		"open":    {Open: &audit.Open{Path: long}},
+		"exec":    {Exec: &audit.Exec{Env: []audit.Text{long}}},
+		"net":     {Net: &audit.Network{Name: long}},
+		"change":  {Change: &audit.Change{Target: long}},
+		"query":   {Query: &audit.Query{Name: long}},
+		"flow":    {Flow: &audit.Flow{Claimed: long}},
+		"scrub":   {Scrub: &audit.Scrub{Name: long}},
+		"start":   {Start: &audit.Request{Argv: []audit.Text{long}}},
+		"end":     {End: &audit.End{Inputs: []audit.InputFile{{Name: long}}}},
+	} {
+		if n := audit.Memory([]audit.Event{e}); n < much || n > much+2000 {
+			t.Errorf("%s: %d bytes", name, n)
+		}
 	}
 }
 
@@ -142,9 +192,9 @@ func TestFeedTakesBatchOfAnySize(t *testing.T) {
 	var feed audit.Feed
 	s := feed.Subscribe("a")
 	defer s.Close()
-	feed.Publish("a", numbered("a", 1, 100_000))
-	feed.Publish("a", numbered("a", 100_001, 100_002))
-	if batch := next(t, s); len(batch) != 100_000 {
+	feed.Publish("a", numbered("a", 1, 200_000))
+	feed.Publish("a", numbered("a", 200_001, 200_002))
+	if batch := next(t, s); len(batch) != 200_000 {
 		t.Errorf("%d events", len(batch))
 	}
 	if gap := next(t, s); len(gap) != 1 || gap[0].Gap == nil || gap[0].Gap.Events != 2 || gap[0].Run != "a" {

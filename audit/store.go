@@ -19,6 +19,7 @@ import (
 //	RUN/code           the code, verbatim
 //	RUN/events.jsonl   what it did
 //	RUN/verdict.json   how it ended; absent while it runs
+//	RUN/.verdict       room for that one, until it is written
 //	RUN/outputs/       what it left, by number, in the verdict's order
 type Store struct {
 	dir string
@@ -60,7 +61,11 @@ func (s *Store) Create(run string, code []byte) (*Record, error) {
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("audit record: %w", err)
 	}
-	if err := writeFile(r.Path("code"), code); err != nil {
+	err := writeFile(r.Path("code"), code)
+	if err == nil {
+		err = r.keepRoom()
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("audit record: %w", err), os.RemoveAll(r.dir))
 	}
 	return r, nil
@@ -99,10 +104,7 @@ func (r *Record) Path(elem ...string) string {
 }
 
 // WriteRequest replaces request.json.
-func (r *Record) WriteRequest(q *Request) error { return r.write("request.json", q) }
-
-// WriteVerdict replaces verdict.json.
-func (r *Record) WriteVerdict(v *Verdict) error { return r.write("verdict.json", v) }
+func (r *Record) WriteRequest(q *Request) error { return r.write(requestFile, q) }
 
 func (r *Record) write(name string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
@@ -124,11 +126,11 @@ func writeFile(path string, data []byte) error {
 }
 
 // Request reads request.json.
-func (r *Record) Request() (*Request, error) { return readJSON[Request](r.Path("request.json")) }
+func (r *Record) Request() (*Request, error) { return readJSON[Request](r.Path(requestFile)) }
 
 // HasVerdict says whether the run has ended and been judged, without reading how.
 func (r *Record) HasVerdict() (bool, error) {
-	_, err := os.Lstat(r.Path("verdict.json"))
+	_, err := os.Lstat(r.Path(verdictFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -137,7 +139,7 @@ func (r *Record) HasVerdict() (bool, error) {
 
 // Verdict reads verdict.json; nil without an error while the run has none.
 func (r *Record) Verdict() (*Verdict, error) {
-	v, err := readJSON[Verdict](r.Path("verdict.json"))
+	v, err := readJSON[Verdict](r.Path(verdictFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

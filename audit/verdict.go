@@ -17,6 +17,7 @@ const (
 	StatusKilled      Status = "killed"      // somebody ended it: SIGKILL, or a caller who went away
 	StatusAuditLimit  Status = "audit_limit" // its record would have been incomplete
 	StatusRefused     Status = "refused"     // the request broke a rule; nothing ran
+	StatusCPUTime     Status = "cpu_time"    // ended at its limit of processor time
 	StatusError       Status = "error"       // Proctor could not run it
 	StatusInterrupted Status = "interrupted" // the supervisor ended while it ran
 )
@@ -27,16 +28,18 @@ type Verdict struct {
 	Status Status `json:"status"`
 	// ExitCode is the program's own, or 128 plus the signal that ended it, or one of
 	// Proctor's: 124 timeout, 125 not run, 137 OOM or kill.
-	ExitCode int    `json:"exit_code"`
-	Signal   string `json:"signal,omitempty"`
-	Reason   string `json:"reason"`           // one sentence
-	Remedy   string `json:"remedy,omitempty"` // what to do instead, where there is something
+	ExitCode   int    `json:"exit_code"`
+	Signal     string `json:"signal,omitempty"`
+	Reason     string `json:"reason"`                // one sentence
+	Remedy     string `json:"remedy,omitempty"`      // what to do instead, where there is something
+	RetryAfter int    `json:"retry_after,omitempty"` // seconds after which the same request may be taken, of a refusal for want of room
 
 	Image ImageRef `json:"image"`
 
 	Stdout Output `json:"-"`
 	Stderr Output `json:"-"`
 
+	Inputs  []InputFile     `json:"inputs,omitempty"`
 	Outputs []OutputFile    `json:"outputs"`
 	Skipped []SkippedOutput `json:"outputs_skipped,omitempty"`
 	// SkippedMore counts those that are refused and not named, beyond the first hundred.
@@ -56,6 +59,15 @@ type Verdict struct {
 type ImageRef struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
+}
+
+// InputFile is an input as it was while the run went on.
+type InputFile struct {
+	Name    Text   `json:"name"`
+	Bytes   int64  `json:"bytes"`             // when the run began
+	SHA256  string `json:"sha256,omitempty"`  // of as many bytes
+	Changed bool   `json:"changed,omitempty"` // it was written to, or its attributes set, before the run's end
+	Error   string `json:"error,omitempty"`   // why there is no hash
 }
 
 // OutputFile is a file that the run left in /outputs.
@@ -138,6 +150,10 @@ type Request struct {
 	Limits   any        `json:"limits"`
 	Profile  string     `json:"profile"`
 	Egress   []string   `json:"egress"` // what is granted, as its rules are written
+
+	// Agent and Conversation are the caller's words of whose work this is. Nothing follows from them.
+	Agent        Text `json:"agent,omitempty"`
+	Conversation Text `json:"conversation,omitempty"`
 }
 
 // Caller is who asked, as the kernel says.

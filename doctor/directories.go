@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"proctor/supervisor/room"
 )
 
 const (
@@ -30,6 +33,27 @@ func checkDirectories(_ context.Context, opts Options) []Check {
 	}
 	if opts.RunDir != "" {
 		checks = append(checks, checkRunDir(opts.RunDir))
+	}
+	return append(checks, checkRoom(opts.Room)...)
+}
+
+// checkRoom checks what the supervisor looks at before each run. Of places on one file system
+// the first is named, and those with a problem of their own.
+func checkRoom(places []room.Place) []Check {
+	var checks []Check
+	for i := range places {
+		places[i].Dir = existing(places[i].Dir)
+	}
+	for _, s := range room.New(slog.New(slog.DiscardHandler), places...).States() {
+		name := "room for runs"
+		switch {
+		case s.Problem == "":
+			checks = append(checks, ok(name, fmt.Sprintf("%s: %s free in %s, runs begin with %s", s.Name, room.Size(s.Free), s.Dir, room.Size(s.Least))))
+		case os.Geteuid() != 0:
+			checks = append(checks, untried(name))
+		default:
+			checks = append(checks, Check{name, Fail, "NO NEW RUNS: " + s.Problem, s.Fix})
+		}
 	}
 	return checks
 }

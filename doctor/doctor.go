@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"proctor/supervisor/room"
 )
 
 // Status is how a check came out.
@@ -36,6 +38,8 @@ type Options struct {
 	Socket            string // where clients reach it
 	BinDir            string // where containerd, its shim, runc, proctor-init and proctor-gateway are
 	ContainerdAddress string // an operator's containerd, used instead of a private one
+
+	Room []room.Place // where there must be room for new runs
 }
 
 // Run makes all checks, in the order in which they are best read.

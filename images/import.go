@@ -28,6 +28,9 @@ var ErrNotPresent = errors.New("image is not imported")
 type ImportOptions struct {
 	// Snapshotter to unpack with. Default overlayfs.
 	Snapshotter string
+	// Store is a directory on the file system where containerd keeps images: whether there is room is looked up there
+	// before anything is begun. Empty: it is not.
+	Store string
 	// Progress is told how far the import is. May be nil.
 	Progress Progress
 }
@@ -71,6 +74,11 @@ func importArchive(ctx context.Context, client *containerd.Client, archive strin
 	if err := verifyArchive(ctx, f, archive, want, o.Progress); err != nil {
 		return err
 	}
+	if o.Store != "" {
+		if err := checkSpace(o.Store, want); err != nil {
+			return err
+		}
+	}
 	before, err := imageNames(ctx, client)
 	if err != nil {
 		return err
@@ -78,6 +86,9 @@ func importArchive(ctx context.Context, client *containerd.Client, archive strin
 	defer func() {
 		// What an archive brings under other names, and all it brings when it is the wrong one, goes again.
 		err = errors.Join(err, removeAdded(ctx, client, before, want, err == nil))
+		if err != nil {
+			err = errors.Join(err, removeUnfinished(ctx, client, o.Snapshotter))
+		}
 	}()
 	ended := watchUnpack(ctx, client, want, o)
 	_, err = load.FromArchive(ctx, client, types.ImageLoadOptions{

@@ -46,6 +46,11 @@ func (s Step) String() string {
 // PlainProgress writes progress as lines for logs: one when a phase starts, one every few seconds while it lasts, one
 // when it is complete. Errors of w are ignored.
 func PlainProgress(w io.Writer, prefix string) Progress {
+	return LineProgress(func(line string) { fmt.Fprintf(w, "%s%s\n", prefix, line) })
+}
+
+// LineProgress has say told the lines that PlainProgress writes.
+func LineProgress(say func(line string)) Progress {
 	const every = 3 * time.Second
 	var (
 		mu      sync.Mutex
@@ -61,6 +66,6 @@ func PlainProgress(w io.Writer, prefix string) Progress {
 			return
 		}
 		phase, printed = s.Phase, now
-		fmt.Fprintf(w, "%s%s\n", prefix, s)
+		say(s.String())
 	}
 }

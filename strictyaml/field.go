@@ -84,3 +84,41 @@ func (f *nullFinder) Visit(n ast.Node) ast.Visitor {
 	}
 	return f
 }
+
+// at is the key whose value begins at an offset, such as limits.default.pids, with that value if it
+// is no list or mapping. Both are empty where that is not known.
+func at(data []byte, offset int) (key, value string) {
+	var failed error
+	defer recoverParser("", &failed) // nothing is found
+	parsed, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return "", ""
+	}
+	found := offsetFinder{offset: offset}
+	for _, doc := range parsed.Docs {
+		if doc.Body != nil {
+			ast.Walk(&found, doc.Body)
+		}
+	}
+	if found.node == nil {
+		return "", ""
+	}
+	return strings.Trim(strings.TrimPrefix(found.node.GetPath(), "$"), "."), Scalar(found.node)
+}
+
+// An offsetFinder keeps the outermost node: a mapping begins where its first key's value does.
+type offsetFinder struct {
+	offset int
+	node   ast.Node
+}
+
+func (f *offsetFinder) Visit(n ast.Node) ast.Visitor {
+	if f.node != nil {
+		return nil
+	}
+	if tk := n.GetToken(); tk != nil && tk.Position != nil && tk.Position.Offset == f.offset {
+		f.node = n
+		return nil
+	}
+	return f
+}

@@ -39,7 +39,7 @@ func Decode(file string, data []byte, into any) (err error) {
 		if errors.Is(err, io.EOF) {
 			return fmt.Errorf("%s: %w", file, ErrEmpty)
 		}
-		return located(file, err)
+		return located(file, data, err)
 	}
 	var more any
 	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
@@ -48,15 +48,17 @@ func Decode(file string, data []byte, into any) (err error) {
 	return nil
 }
 
-// located turns a decoder's error, which shows an excerpt of the file, into one line that starts with file:line.
-func located(file string, err error) error {
+// located turns a decoder's error, which shows an excerpt of the file, into one line that starts
+// with file:line and the key, as far as these are known.
+func located(file string, data []byte, err error) error {
 	var ye yaml.Error
 	if !errors.As(err, &ye) {
 		return fmt.Errorf("%s: %s", file, oneLine(err.Error()))
 	}
-	where, fix := file, ""
+	where, fix, key, value := file, "", "", ""
 	if tk := ye.GetToken(); tk != nil && tk.Position != nil {
 		where = fmt.Sprintf("%s:%d", file, tk.Position.Line)
+		key, value = at(data, tk.Position.Offset)
 	}
 	msg := oneLine(ye.GetMessage())
 	var (
@@ -68,12 +70,19 @@ func located(file string, err error) error {
 	case errors.As(err, &kind) && kind.SrcType != nil && kind.DstType != nil:
 		// The library's own words are about Go's types.
 		msg = fmt.Sprintf("%s stands where %s belongs", kindName(kind.SrcType), kindName(kind.DstType))
+		if value != "" {
+			msg = fmt.Sprintf("%.60q: %s", value, msg)
+		}
 	case errors.As(err, &shape) && shape.Expected == ast.SequenceType:
 		fix = ": write a list, such as [a, b]"
 	case errors.As(err, &unknown):
 		fix = ": check its spelling or remove it"
+		key = key[:max(strings.LastIndex(key, "."), 0)] // the message has its own
 	case strings.Contains(msg, "already defined"): // the parser has no type of its own for this
 		fix = ": keep one of them"
+	}
+	if key != "" {
+		where += ": " + key
 	}
 	return fmt.Errorf("%s: %s%s", where, msg, fix)
 }

@@ -91,6 +91,8 @@ type values struct {
 	Text  Text     `yaml:"text"`
 	List  []Text   `yaml:"list"`
 	On    bool     `yaml:"on"`
+
+	More map[string]values `yaml:"more"`
 }
 
 func TestValues(t *testing.T) {
@@ -107,26 +109,48 @@ func TestValues(t *testing.T) {
 
 func TestValuesRefuse(t *testing.T) {
 	for content, says := range map[string]string{
-		"\nidle: 5\n":            `v.yaml:2: "5": write a positive duration`,
-		"idle: -5m\n":            `v.yaml:1: "-5m": write a positive duration`,
-		"bytes: 0\n":             `v.yaml:1: "0": write a positive size`,
-		"bytes: 1e400\n":         `v.yaml:1: "1e400": write a positive size`,
-		"count: 1.5\n":           `v.yaml:1: "1.5": write a positive whole number`,
-		"text: \"\"\n":           `v.yaml:1: "\"\"": write a text that is not empty`,
-		"text: ' '\n":            `v.yaml:1: "' '": write a text that is not empty`,
-		"text: [a]\n":            `v.yaml:1: "[a]": write a text`,
-		"text: {a: b}\n":         `v.yaml:1: "{a: b}": write a text`,
-		"list:\n- a\n- \"\"\n":   `v.yaml:3: "\"\"": write a text`,
-		"list: a\n":              `v.yaml:1: string was used where sequence is expected: write a list, such as [a, b]`,
-		"list: {a: b}\n":         `v.yaml:1: mapping was used where sequence is expected: write a list, such as [a, b]`,
-		"on: 5\n":                `v.yaml:1: a number stands where true or false belongs`,
-		"- a\n":                  `v.yaml:1: sequence was used where mapping is expected`,
-		"text: !!binary 'AA='\n": `v.yaml:1: "!!binary 'AA='": write a text`,
+		"\nidle: 5\n":                        `v.yaml:2: idle: "5": write a positive duration`,
+		"idle: -5m\n":                        `v.yaml:1: idle: "-5m": write a positive duration`,
+		"bytes: 0\n":                         `v.yaml:1: bytes: "0": write a positive size`,
+		"bytes: 1e400\n":                     `v.yaml:1: bytes: "1e400": write a positive size`,
+		"count: 1.5\n":                       `v.yaml:1: count: "1.5": write a positive whole number`,
+		"text: \"\"\n":                       `v.yaml:1: text: "\"\"": write a text that is not empty`,
+		"text: ' '\n":                        `v.yaml:1: text: "' '": write a text that is not empty`,
+		"text: [a]\n":                        `v.yaml:1: text: "[a]": write a text`,
+		"text: {a: b}\n":                     `v.yaml:1: text: "{a: b}": write a text`,
+		"list:\n- a\n- \"\"\n":               `v.yaml:3: list[1]: "\"\"": write a text`,
+		"list: a\n":                          `v.yaml:1: list: string was used where sequence is expected: write a list, such as [a, b]`,
+		"list: {a: b}\n":                     `v.yaml:1: list: mapping was used where sequence is expected: write a list, such as [a, b]`,
+		"on: 5\n":                            `v.yaml:1: on: "5": a number stands where true or false belongs`,
+		"more: {a.b: {count: 0}}\n":          `v.yaml:1: more.'a.b'.count: "0": write`,
+		"more:\n  a:\n    on: perhaps\n":     `v.yaml:3: more.a.on: "perhaps": a text stands where true or false belongs`,
+		"more:\n  a:\n    on:\n      b: c\n": `v.yaml:4: more.a.on: a mapping of keys to values stands where true or false belongs`,
+		"more: {a: 5}\n":                     `v.yaml:1: more.a: int was used where mapping is expected`,
+		"more: {a: {lists: []}}\n":           `v.yaml:1: more.a: unknown field "lists"`,
+		"on: true\nmore: {a: {list: [a, b, [c]]}}\n": `v.yaml:2: more.a.list[2]: "[c]": write a text`,
+		"list: [&x a, *x, b, '']\n":                  `v.yaml:1: list[3]: "''": write a text`,
+		"idle: 5 d\n":                                `v.yaml:1: idle: "5 d": write a positive duration such as 30s, 5m or 7d`,
+		"- a\n":                                      `v.yaml:1: sequence was used where mapping is expected`,
+		"text: !!binary 'AA='\n":                     `v.yaml:1: text: "!!binary 'AA='": write a text`,
 	} {
 		var v values
 		err := Decode("v.yaml", []byte(content), &v)
 		if err == nil || !strings.HasPrefix(err.Error(), says) {
 			t.Errorf("%q: %v, want %s", content, err, says)
+		}
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	const day = 24 * time.Hour
+	for text, want := range map[string]time.Duration{"7d": 7 * day, "1d12h": day + 12*time.Hour, "0d5s": 5 * time.Second, "90s": 90 * time.Second, "1h30m": 90 * time.Minute, "10000d": 10000 * day} {
+		if d, err := ParseDuration(text); d != want || err != nil {
+			t.Errorf("%s: %s, %v", text, d, err)
+		}
+	}
+	for _, text := range []string{"", "d", "-1d", "+1d", "1d-2h", "1d+2h", "1h2d", "1dd", "1d2d", "1.5d", "1 d", "d5s", "99999999d", "65535d2550000h", "1d2"} {
+		if d, err := ParseDuration(text); err == nil {
+			t.Errorf("%q is %s", text, d)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Duration is written as Go does, such as 90s or 1h30m.
+// Duration is written as [ParseDuration] takes it.
 type Duration time.Duration
 
 // Size is a number of bytes, written as docker does, such as 512M, 100MiB or 2G (powers of 1024).
@@ -25,12 +25,33 @@ type Text string
 
 // UnmarshalYAML implements yaml.NodeUnmarshaler, as do those below.
 func (d *Duration) UnmarshalYAML(n ast.Node) error {
-	v, err := time.ParseDuration(Scalar(n))
+	v, err := ParseDuration(Scalar(n))
 	if err != nil || v <= 0 {
-		return Refuse(n, "write a positive duration such as 30s or 5m")
+		return Refuse(n, "write a positive duration such as 30s, 5m or 7d")
 	}
 	*d = Duration(v)
 	return nil
+}
+
+// ParseDuration takes what Go does, such as 90s or 1h30m, with days of 24 hours before it: 7d, 1d12h.
+func ParseDuration(s string) (time.Duration, error) {
+	days, rest, found := strings.Cut(s, "d")
+	if !found {
+		return time.ParseDuration(s)
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	d := time.Duration(n) * 24 * time.Hour
+	if err == nil && rest != "" {
+		var more time.Duration
+		if more, err = time.ParseDuration(rest); err == nil && (more < 0 || rest[0] == '+') {
+			err = strconv.ErrSyntax
+		}
+		d += more
+	}
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q is no duration: write one such as 30s, 5m or 7d", s)
+	}
+	return d, nil
 }
 
 func (s *Size) UnmarshalYAML(n ast.Node) error {

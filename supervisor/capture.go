@@ -34,9 +34,14 @@ func newCapture(limit int64) *capture {
 // read takes everything from r until its end or an error, which it treats alike: the
 // other end is gone.
 func (c *capture) read(r *os.File) {
-	buf := make([]byte, 64<<10) // a pipe's capacity
-	for {
+	const least, most = 4 << 10, 64 << 10 // a page; a pipe's capacity
+	buf := make([]byte, least)
+	for full := false; ; {
+		if full && len(buf) < most { // most programs write little, and many run at a time
+			buf = make([]byte, most)
+		}
 		n, err := r.Read(buf)
+		full = n == len(buf)
 		c.mu.Lock()
 		c.add(buf[:n])
 		c.ended = err != nil

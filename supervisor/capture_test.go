@@ -119,18 +119,19 @@ func TestCaptureReadEndsByClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.close()
-	var passing sync.WaitGroup
-	st.follow(deaf{}, &passing)
+	telling := &telling{obs: deaf{}}
+	st.follow(telling)
 	if _, err := st.inside[1].Write([]byte("held open")); err != nil {
 		t.Fatal(err)
 	}
 	st.closeOutside()
 	st.wait()
-	passing.Wait()
+	telling.wait()
 }
 
 type deaf struct{}
 
+func (deaf) Waits(string, int)   {}
 func (deaf) Admitted(string)     {}
 func (deaf) Stdout([]byte) error { return nil }
 func (deaf) Stderr([]byte) error { return nil }
@@ -214,7 +215,8 @@ type recordingObserver struct {
 	stdout, stderr bytes.Buffer
 }
 
-func (o *recordingObserver) Admitted(string) {}
+func (o *recordingObserver) Waits(string, int) {}
+func (o *recordingObserver) Admitted(string)   {}
 func (o *recordingObserver) Stdout(p []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -239,13 +241,13 @@ func TestStreams(t *testing.T) {
 		t.Errorf("stdin: %d, %v", n, err)
 	}
 	var obs recordingObserver
-	var passing sync.WaitGroup
-	st.follow(&obs, &passing)
+	telling := &telling{obs: &obs}
+	st.follow(telling)
 	fmt.Fprint(st.inside[1], strings.Repeat("o", 150))
 	fmt.Fprint(st.inside[2], "e")
 	st.closeInside()
 	st.wait()
-	passing.Wait()
+	telling.wait()
 	if out := st.stdout.output(); out.Total != 150 || len(out.Bytes()) != 100 {
 		t.Errorf("stdout: %d of %d", len(out.Bytes()), out.Total)
 	}

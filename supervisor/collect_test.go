@@ -22,7 +22,7 @@ import (
 	"proctor/testenv"
 )
 
-var ample = collectLimits{files: 100, entries: 1000, depth: 16, fileBytes: 1 << 20, allBytes: 1 << 20}
+var ample = collectLimits{files: 100, entries: 1000, depth: 16, name: 1024, fileBytes: 1 << 20, allBytes: 1 << 20}
 
 // outputsDir is a directory to fill as hostile code would, with a secret beside it.
 func outputsDir(t *testing.T) (from, secret string) {
@@ -86,6 +86,7 @@ func (c *collector) names() []string {
 	for _, f := range c.files {
 		names = append(names, string(f.Name))
 	}
+	slices.Sort(names)
 	return names
 }
 
@@ -252,13 +253,13 @@ func TestCollectEntryLimit(t *testing.T) {
 		}
 	}
 
-	// The limit is one for the whole tree.
+	// The limit is one for the whole tree, and what is above comes first.
 	from, _ := outputsDir(t)
 	for _, d := range []string{"a", "b", "c", "d"} {
 		write(t, "x", from, d, "1")
 		write(t, "x", from, d, "2")
 	}
-	if c := collect(t, from, limits); c.entries != 5 || len(c.files) != 3 {
+	if c := collect(t, from, limits); c.entries != 5 || len(c.files) != 1 {
 		t.Errorf("%d entries looked at, %v taken", c.entries, c.names())
 	}
 }
@@ -353,6 +354,57 @@ func TestCollectNamesOnlySoManySkipped(t *testing.T) {
 	c := collect(t, from, ample)
 	if len(c.skipped) != skippedNamed || c.more != 7 || len(c.files) != 1 {
 		t.Errorf("%d named, %d more, %d taken", len(c.skipped), c.more, len(c.files))
+	}
+}
+
+// What is refused by one rule, however often, does not keep what is refused by another from
+// being named; and what fills a directory uses nothing up that is needed above it.
+func TestCollectFloodHidesNothing(t *testing.T) {
+	from, _ := outputsDir(t)
+	for i := range skippedNamed + 50 {
+		write(t, "x", from, "a", fmt.Sprint(i))
+		must(t, os.Symlink("x", filepath.Join(from, "a", fmt.Sprintf("link-%d", i))))
+	}
+	must(t, unix.Mkfifo(filepath.Join(from, "zz-fifo"), 0o600))
+	must(t, unix.Mkfifo(filepath.Join(from, "b-fifo"), 0o600))
+	write(t, "report", from, "z-report")
+	write(t, "", from, "zz-sparse")
+	must(t, os.Truncate(filepath.Join(from, "zz-sparse"), 1<<40))
+	write(t, "deep", from, strings.Repeat("zd/", 10)+"f")
+	limits := ample
+	limits.files, limits.depth = 5, 3
+	c := collect(t, from, limits)
+	if got := c.names(); len(got) != 5 || !slices.Contains(got, "z-report") {
+		t.Errorf("taken: %q", got)
+	}
+	for name, want := range map[string]string{
+		"zz-fifo": "a FIFO, only regular files are handed out", "b-fifo": "a FIFO, only regular files are handed out",
+		"zz-sparse":   "1099511627776 bytes, the limit for one file is " + fmt.Sprint(limits.fileBytes),
+		"zd/zd/zd/zd": "deeper than 3 directories",
+	} {
+		if got := c.reason(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	if all := len(c.files) + len(c.skipped) + c.more; all != 2*(skippedNamed+50)+5 {
+		t.Errorf("%d entries are accounted for", all)
+	}
+}
+
+func TestCollectNameLimit(t *testing.T) {
+	from, _ := outputsDir(t)
+	limits := ample
+	limits.name = 30
+	for dir, taken := range map[string]bool{strings.Repeat("d", 28): true, strings.Repeat("e", 29): false, "f/f/f/" + strings.Repeat("f", 22): true, "g/g/g/" + strings.Repeat("g", 23): false} {
+		write(t, "x", from, dir+"/x")
+		name := dir + "/x"
+		c := collect(t, from, limits)
+		if got := slices.Contains(c.names(), name); got != taken {
+			t.Errorf("%s: taken %v", name, got)
+		}
+		if want := fmt.Sprintf("a name of %d bytes with its directories, the limit is 30", len(name)); !taken && c.reason(name) != want {
+			t.Errorf("%s: %s, want %s", name, c.reason(name), want)
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"proctor/netpolicy/egress"
 	"proctor/netpolicy/wire"
 	"proctor/supervisor/box"
+	"proctor/supervisor/limits"
 	"proctor/supervisor/profile"
 )
 
@@ -246,7 +247,11 @@ func (r *run) report(told wire.Report) {
 		e.Process = who
 	}
 	if err := r.takeTold(e, told.Size); err != nil {
-		r.mistold.Do(func() { r.log.Error("what the gateway told is not recorded", "error", err) })
+		// Nothing goes on that is not written down.
+		select {
+		case r.mistold <- err:
+		default: // it is known
+		}
 	}
 }
 
@@ -265,7 +270,7 @@ func (r *run) takeTold(e audit.Event, size int) error {
 		return r.takeLocked([]audit.Event{e}, r.write)
 	}
 	r.untold[e.Kind]++
-	if r.supervisor.onLoss == KillOnLoss {
+	if r.onLoss == limits.KillOnLoss {
 		select {
 		case r.overtold <- &bpf.LossError{Limit: limit, Charged: r.told}:
 		default: // it is known

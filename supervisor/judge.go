@@ -22,21 +22,24 @@ const (
 
 // ending is everything that is known of how a run ended, whatever came first.
 type ending struct {
-	deadline bool           // the wall clock ended it
-	loss     *bpf.LossError // the record can't be complete, and policy has it end for that
-	canceled error          // the caller, an operator or the supervisor's stop ended it: why
-	blind    error          // sight was lost, or the record could not be written
-	gateway  error          // the gateway ended, or stalled
-	unsent   error          // the box did not take the program
-	box      *box.Exit
-	kernel   *audit.Exit
-	oom      int64
-	mainOOM  bool
-	pidsHit  int64
-	lost     map[audit.Kind]uint64 // events that are not in the record
-	raced    uint64                // events in it that may name the wrong file
-	limits   box.Limits
-	blocked  []audit.Destination
+	deadline  bool            // the wall clock ended it
+	cpuTime   bool            // it had all of its processor time
+	loss      *bpf.LossError  // the record can't be complete, and policy has it end for that
+	uncharged *unchargedError // it held too much that counts for no limit
+	canceled  error           // the caller, an operator or the supervisor's stop ended it: why
+	blind     error           // sight was lost, or the record could not be written
+	gateway   error           // the gateway ended, or stalled
+	unsent    error           // the box did not take the program
+	box       *box.Exit
+	kernel    *audit.Exit
+	oom       int64
+	mainOOM   bool
+	pidsHit   int64
+	orphaned  bool                  // what keeps the box going on its behalf was killed
+	lost      map[audit.Kind]uint64 // events that are not in the record
+	raced     uint64                // events in it that may name the wrong file
+	limits    box.Limits
+	blocked   []audit.Destination
 
 	blockedMore int64 // attempts to others
 	granted     bool  // it may reach something
@@ -44,6 +47,10 @@ type ending struct {
 	foreign     bool // a call of another ABI ended a thread
 
 	refused []audit.RefusedCall
+
+	makeRoom  string // remedy, where a disk is full
+	unkept    int    // outputs for which there was no room
+	unkeptWhy error
 }
 
 // judge fills in the verdict's status, exit code, reason and remedy.
@@ -54,6 +61,10 @@ func (e *ending) judge(v *audit.Verdict) {
 		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
 		v.Reason = "Proctor could no longer record what the code did, and ended it: " + e.blind.Error()
 		v.Remedy = "run it again; if this repeats, the operator should look at the supervisor's log and `proctor doctor`"
+		if noRoom(e.blind) {
+			v.Reason = "Proctor could no longer record what the code did, for want of room on disk, and ended it; its record is incomplete: " + e.blind.Error()
+			v.Remedy = e.makeRoom
+		}
 		return
 	case e.gateway != nil:
 		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
@@ -72,6 +83,12 @@ func (e *ending) judge(v *audit.Verdict) {
 		v.Remedy = "make the work smaller, or ask for more time with --timeout"
 		e.mention(v)
 		return
+	case e.cpuTime:
+		v.Status, v.ExitCode = audit.StatusCPUTime, CodeTimeout
+		v.Reason = fmt.Sprintf("ended when its processes had %s of processor time together", e.limits.CPUTime)
+		v.Remedy = "make the work smaller, or ask for more with --cpu-time"
+		e.mention(v)
+		return
 	case e.loss != nil:
 		v.Status, v.ExitCode = audit.StatusAuditLimit, CodeKilled
 		if e.loss.Limited() {
@@ -81,6 +98,12 @@ func (e *ending) judge(v *audit.Verdict) {
 			v.Reason = "ended because not all that it did could be recorded: " + e.loss.Error()
 			v.Remedy = "do less with files, processes and connections at one time; its output may not be relied on"
 		}
+		e.mention(v)
+		return
+	case e.uncharged != nil:
+		v.Status, v.ExitCode = audit.StatusOOM, CodeKilled
+		v.Reason = "ended because " + e.uncharged.Error()
+		v.Remedy = "close sockets that are not needed, and read what is answered"
 		e.mention(v)
 		return
 	case e.canceled != nil:
@@ -101,10 +124,15 @@ func (e *ending) judge(v *audit.Verdict) {
 		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
 		v.Reason = "the box ended without saying how the program did"
 		v.Remedy = "run it again; if this repeats, the operator should look at the supervisor's log"
-	case e.mainOOM, signal == "SIGKILL" && e.oom > 0 && e.lost[audit.KindOOM] > 0:
+	case e.mainOOM, signal == "SIGKILL" && e.oom > 0 && e.lost[audit.KindOOM] > 0, code == CodeKilled && signal == "" && e.oom > 0:
+		// The last: a shell, or whatever else ends as its child did, says that this was its work.
 		v.Status, v.ExitCode, v.Signal = audit.StatusOOM, CodeKilled, signal
-		v.Reason = fmt.Sprintf("the kernel ended it: it needed more than its %s of memory and the %s that scratch may hold, which count together", size(e.limits.Memory), size(e.limits.ScratchBytes))
+		v.Reason = fmt.Sprintf("the kernel ended it: it needed more than %s, which is its %s of memory and what a full scratch takes, which count together", size(e.limits.Charged()), size(e.limits.Memory))
 		v.Remedy = "read the data in parts, or ask for more with --memory"
+	case signal == "SIGKILL" && e.orphaned:
+		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
+		v.Reason = "ended from outside: the process that keeps its container (containerd's shim) was killed, and containerd ended the rest"
+		v.Remedy = "run it again; if this repeats, the operator should look at the supervisor's log"
 	case signal == "SIGKILL":
 		v.Status, v.ExitCode, v.Signal = audit.StatusKilled, CodeKilled, signal
 		v.Reason = "ended by SIGKILL from inside the run"
@@ -121,6 +149,10 @@ func (e *ending) judge(v *audit.Verdict) {
 	case code != 0:
 		v.Status, v.ExitCode = audit.StatusExit, code
 		v.Reason = fmt.Sprintf("the program ended with code %d", code)
+	case e.unkept > 0:
+		// No success: what it was to leave is not there.
+		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
+		v.Reason = "the program ended with code 0"
 	default:
 		v.Status = audit.StatusOK
 		v.Reason = "the program ended with code 0"
@@ -131,6 +163,10 @@ func (e *ending) judge(v *audit.Verdict) {
 // mention adds what else the caller should know, so that a denial does not look like an
 // outage.
 func (e *ending) mention(v *audit.Verdict) {
+	if e.unkept > 0 {
+		v.Reason += fmt.Sprintf("; there was no room on disk to keep %d of its outputs: %v", e.unkept, e.unkeptWhy)
+		v.Remedy = e.makeRoom
+	}
 	if len(e.lost) > 0 && e.loss == nil {
 		var n uint64
 		for _, k := range e.lost {

@@ -14,7 +14,7 @@ import (
 	"proctor/supervisor/box"
 )
 
-var judged = box.Limits{Timeout: 90 * time.Second, Memory: 512 << 20, Processes: 64}
+var judged = box.Limits{Timeout: 90 * time.Second, Memory: 512 << 20, CPUTime: 3 * time.Second, Processes: 64}
 
 func TestJudge(t *testing.T) {
 	blocked := []audit.Destination{{Count: 3, Rule: "no network granted"}, {Count: 2, Rule: "no network granted"}}
@@ -42,10 +42,14 @@ func TestJudge(t *testing.T) {
 		{"SIGSYS of its own", ending{kernel: &audit.Exit{Signal: "SIGSYS"}}, audit.StatusExit, 159, "SIGSYS", "ended by SIGSYS", ""},
 		{"more places than are listed", ending{kernel: &audit.Exit{}, blocked: blocked, blockedMore: 100}, audit.StatusOK, 0, "", "policy refused 105 connection attempts", "--input"},
 		{"killed from inside", ending{kernel: &audit.Exit{Signal: "SIGKILL"}}, audit.StatusKilled, 137, "SIGKILL", "SIGKILL from inside the run", ""},
-		{"oom", ending{kernel: &audit.Exit{Signal: "SIGKILL"}, oom: 1, mainOOM: true, limits: judged}, audit.StatusOOM, 137, "SIGKILL", "more than its 512 MiB of memory", "--memory"},
+		{"oom", ending{kernel: &audit.Exit{Signal: "SIGKILL"}, oom: 1, mainOOM: true, limits: judged}, audit.StatusOOM, 137, "SIGKILL", "which is its 512 MiB of memory", "--memory"},
 		{"oom before pids", ending{kernel: &audit.Exit{Signal: "SIGKILL"}, oom: 1, mainOOM: true, pidsHit: 9}, audit.StatusOOM, 137, "SIGKILL", "memory", "--memory"},
 		{"oom of a child", ending{kernel: &audit.Exit{Code: 1}, oom: 2}, audit.StatusExit, 1, "", "; the kernel ended 2 of its processes for memory", ""},
 		{"oom of a child, survived", ending{kernel: &audit.Exit{}, oom: 1}, audit.StatusOK, 0, "", "; the kernel ended 1 of its processes for memory", ""},
+		{"oom of a child, whose end is the program's", ending{kernel: &audit.Exit{Code: 137}, oom: 1, limits: judged}, audit.StatusOOM, 137, "", "which is its 512 MiB of memory", "--memory"},
+		{"its keeper was killed", ending{kernel: &audit.Exit{Signal: "SIGKILL"}, orphaned: true}, audit.StatusError, 125, "", "ended from outside", "run it again"},
+		{"its keeper was killed, and it was done", ending{kernel: &audit.Exit{Code: 3}, orphaned: true}, audit.StatusExit, 3, "", "code 3", ""},
+		{"its keeper was killed, and its time was over", ending{deadline: true, kernel: &audit.Exit{Signal: "SIGKILL"}, orphaned: true}, audit.StatusTimeout, 124, "", "deadline", "--timeout"},
 		{"pids", ending{kernel: &audit.Exit{Code: 1}, pidsHit: 7, limits: judged}, audit.StatusPIDs, 1, "", "7 attempts to start a process or thread beyond its limit of 64", "--pids"},
 		{"pids, by a signal", ending{kernel: &audit.Exit{Signal: "SIGABRT"}, pidsHit: 1}, audit.StatusPIDs, 134, "SIGABRT", "1 attempts", "--pids"},
 		{"pids, survived", ending{kernel: &audit.Exit{}, pidsHit: 7}, audit.StatusOK, 0, "", "code 0", ""},
@@ -53,6 +57,7 @@ func TestJudge(t *testing.T) {
 		{"timeout before oom", ending{deadline: true, kernel: &audit.Exit{Signal: "SIGKILL"}, oom: 1, mainOOM: true}, audit.StatusTimeout, 124, "", "deadline", "--timeout"},
 		{"timeout of a program that tried to connect", ending{deadline: true, blocked: blocked}, audit.StatusTimeout, 124, "", "; policy refused 5 connection attempts (no network granted)", "--timeout"},
 		{"canceled", ending{canceled: errors.New("its caller went away"), kernel: &audit.Exit{Signal: "SIGKILL"}}, audit.StatusKilled, 137, "", "ended before it was done: its caller went away", ""},
+		{"processor time", ending{cpuTime: true, limits: judged, kernel: &audit.Exit{Signal: "SIGKILL"}}, audit.StatusCPUTime, 124, "", "had 3s of processor time together", "--cpu-time"},
 		{"timeout before cancel", ending{deadline: true, canceled: errors.New("x")}, audit.StatusTimeout, 124, "", "deadline", "--timeout"},
 		{"blind", ending{blind: errors.New("ring is gone"), deadline: true, canceled: errors.New("x"), kernel: &audit.Exit{}}, audit.StatusError, 125, "", "could no longer record what the code did, and ended it: ring is gone", "proctor doctor"},
 		{"record too long", ending{loss: &bpf.LossError{Counts: audit.Counts{Events: 101, Lost: 1}, Limit: 100, Charged: 101}, lost: map[audit.Kind]uint64{audit.KindOpen: 1}, canceled: errors.New("x")},

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -9,6 +10,7 @@ import (
 
 	"proctor/images"
 	"proctor/netpolicy/egress"
+	"proctor/supervisor/box"
 	"proctor/supervisor/profile"
 )
 
@@ -23,6 +25,8 @@ type plan struct {
 	java    bool // the image has it, which finds its authorities in a way of its own
 	profile *profile.Profile
 	policy  *egress.Policy // what the request leaves of the profile's
+	limits  box.Limits
+	onLoss  LossPolicy
 }
 
 // plan picks the image and the interpreter.
@@ -31,12 +35,18 @@ func (s *Supervisor) plan(req *Request) (*plan, error) {
 	if req.Language == "" {
 		return nil, refuse("say which with --lang, such as --lang python", "no language: the file's ending does not tell")
 	}
+	prof, policy, err := s.profileFor(req)
+	if err != nil {
+		return nil, err
+	}
 	name := req.Image
 	if name == "" {
-		var err error
-		if name, err = s.imageFor(lock, req.Language); err != nil {
+		if name, err = s.imageFor(lock, req.Language, prof); err != nil {
 			return nil, err
 		}
+	}
+	if !prof.Has(name) {
+		return nil, refuse("choose one of these with --image, or another profile", "image %q: profile %s allows %s", clip(name), prof.Name, list(prof.Images))
 	}
 	img, err := lock.Resolve(name)
 	if err != nil {
@@ -47,14 +57,15 @@ func (s *Supervisor) plan(req *Request) (*plan, error) {
 		return nil, refuse("use one of these, or another image: see `proctor images list`",
 			"language %q: image %s has interpreters for %s", req.Language, name, strings.Join(img.Languages(), ", "))
 	}
-	prof, policy, err := s.profileFor(req)
+	r := s.limits.under(prof.Limits)
+	limits, err := req.Limits.within(r.Default, r.Ceiling, "of profile "+prof.Name+", or in proctor.yaml")
 	if err != nil {
 		return nil, err
 	}
 	argv := slices.Concat(interpreter, []string{path.Join("/code", req.Name)}, req.Args)
 	return &plan{
 		name: name, ref: img.Ref(), digest: img.Digest.String(), argv: argv, env: environment(img.Env),
-		java: hasJava(img), profile: prof, policy: policy,
+		java: hasJava(img), profile: prof, policy: policy, limits: limits, onLoss: cmp.Or(prof.OnAuditLoss, s.onLoss),
 	}, nil
 }
 
@@ -67,21 +78,28 @@ func hasJava(img images.Image) bool {
 	return false
 }
 
-// imageFor is the configured image for a language, or the first that has it.
-func (s *Supervisor) imageFor(lock *images.Lock, language string) (string, error) {
-	if name, ok := s.defaultImages[language]; ok {
+// imageFor is the configured image for a language, or the first that has it, of those that the
+// profile allows.
+func (s *Supervisor) imageFor(lock *images.Lock, language string, prof *profile.Profile) (string, error) {
+	if name, ok := s.defaultImages[language]; ok && prof.Has(name) {
 		if _, err := lock.Resolve(name); err == nil {
 			return name, nil
 		}
 	}
 	known := map[string]bool{}
 	for _, img := range lock.All() {
+		if !prof.Has(img.Name) {
+			continue
+		}
 		if _, ok := img.Interpreters[language]; ok {
 			return img.Name, nil
 		}
 		for _, l := range img.Languages() {
 			known[l] = true
 		}
+	}
+	if prof.Images != nil {
+		return "", refuse("use another profile, or a language that these have", "language %q: none of the images that profile %s allows has an interpreter for it: %s", language, prof.Name, list(prof.Images))
 	}
 	if len(known) == 0 {
 		return "", refuse("have the operator make one with `proctor images build`", "language %q: no image has an interpreter, as there is no image", language)

@@ -2,13 +2,18 @@ package supervisor
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"proctor/audit"
 	"proctor/images"
+	"proctor/supervisor/access"
+	"proctor/supervisor/limits"
 )
 
 // testLock is a lock with images of the given interpreters.
@@ -83,7 +88,7 @@ func TestPlan(t *testing.T) {
 		{name: "image without the language", req: Request{Image: "shell", Language: "python", Name: "x"}, refused: []string{`"python"`, "shell", "bash, sh"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := &Supervisor{lock: lock, defaultImages: test.defaults}
+			s := &Supervisor{lock: lock, defaultImages: test.defaults, limits: testLimits}
 			p, err := s.plan(&test.req)
 			if test.refused != nil {
 				refusedFor(t, err, test.refused...)
@@ -110,7 +115,7 @@ func TestPlanWithoutImages(t *testing.T) {
 
 // One request's arguments never get into another's.
 func TestPlanDoesNotShareArgv(t *testing.T) {
-	s := &Supervisor{lock: testLock(t, map[string]string{"shell": shells})}
+	s := &Supervisor{lock: testLock(t, map[string]string{"shell": shells}), limits: testLimits}
 	first, err := s.plan(&Request{Language: "sh", Name: "first"})
 	must(t, err)
 	_, err = s.plan(&Request{Language: "sh", Name: "second", Args: []string{"x"}})
@@ -150,5 +155,65 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("PROCTOR_TEST_SECRET", "x")
 	if slices.ContainsFunc(environment(nil), func(e string) bool { return strings.Contains(e, "PROCTOR") }) {
 		t.Error("the supervisor's environment gets in")
+	}
+}
+
+var testLimits = LimitRange{Default: defaults, Ceiling: ceiling}
+
+// What a profile says of images, callers and limits holds, whatever is asked for.
+func TestPlanUnderAProfile(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"one-image.yaml": "description: a\nimages: [b-python]\nlimits: {ceiling: {memory: 64M}}\non_audit_loss: mark\n",
+		"no-image.yaml":  "description: a\nimages: []\n",
+		"some.yaml":      "description: a\ncallers: {users: [1001], groups: [500]}\n",
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	s := &Supervisor{
+		lock: testLock(t, map[string]string{"a-python": pythonOnly, "b-python": pythonOnly, "shell": shells}), limits: testLimits,
+		defaultImages: map[string]string{"python": "a-python"}, profiles: Profiles{Dir: dir}, onLoss: limits.KillOnLoss,
+	}
+	caller := func(uid uint32) audit.Caller { return audit.Caller{UID: uid} }
+	some := access.Access{Profiles: []string{"some", "one-image"}, DefaultProfile: "one-image"}
+	for _, test := range []struct {
+		name    string
+		req     Request
+		image   string
+		refused []string
+	}{
+		{name: "the image that is allowed", req: Request{Profile: "one-image", Language: "python"}, image: "b-python"},
+		{name: "another image", req: Request{Profile: "one-image", Language: "python", Image: "a-python"}, refused: []string{`"a-python"`, "one-image allows b-python"}},
+		{name: "a language that the image has not", req: Request{Profile: "one-image", Language: "sh"}, refused: []string{`"sh"`, "one-image allows"}},
+		{name: "no image at all", req: Request{Profile: "no-image", Language: "sh"}, refused: []string{`"sh"`, "no-image allows", "none"}},
+		{name: "more than the profile's ceiling", req: Request{Profile: "one-image", Language: "python", Limits: LimitRequest{Memory: 65 << 20}}, refused: []string{"memory 65 MiB", "ceiling is 64 MiB"}},
+		{name: "more than everybody's ceiling", req: Request{Language: "python", Limits: LimitRequest{Memory: 5 << 30}}, refused: []string{"memory 5 GiB", "ceiling is 4 GiB"}},
+		{name: "a user of the profile", req: Request{Profile: "some", Language: "sh", Caller: caller(1001)}, image: "shell"},
+		{name: "a group of the profile", req: Request{Profile: "some", Language: "sh", Caller: caller(7), Groups: []uint32{7, 500}}, image: "shell"},
+		{name: "root", req: Request{Profile: "some", Language: "sh"}, image: "shell"},
+		{name: "somebody else", req: Request{Profile: "some", Language: "sh", Caller: caller(7), Groups: []uint32{7}}, refused: []string{`"some"`, "not for user 7"}},
+		{name: "the caller's own profile", req: Request{Language: "python", Caller: caller(7), Access: some}, image: "b-python"},
+		{name: "one that is not the caller's", req: Request{Profile: "no-image", Language: "sh", Caller: caller(7), Access: some}, refused: []string{`"no-image" is not for this caller`}},
+		{name: "one that is not there, and not the caller's", req: Request{Profile: "../../etc", Language: "sh", Access: some}, refused: []string{`"../../etc" is not for this caller`}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.req.Name = "x"
+			p, err := s.plan(&test.req)
+			if test.refused != nil {
+				refusedFor(t, err, test.refused...)
+				return
+			}
+			must(t, err)
+			if p.name != test.image {
+				t.Errorf("image %s, want %s", p.name, test.image)
+			}
+			one := p.profile.Name == "one-image"
+			if wantLoss := map[bool]LossPolicy{true: limits.MarkOnLoss, false: limits.KillOnLoss}[one]; p.onLoss != wantLoss {
+				t.Errorf("on loss %s", p.onLoss)
+			}
+			if one && p.limits.Memory != 64<<20 || !one && p.limits != defaults {
+				t.Errorf("limits %+v", p.limits)
+			}
+		})
 	}
 }

@@ -4,21 +4,28 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
+	"path"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
-
 	"proctor/audit"
+	"proctor/supervisor/access"
 	"proctor/supervisor/box"
+	"proctor/supervisor/limits"
 )
 
 // Request is a run as its caller asks for it.
 type Request struct {
-	Caller   audit.Caller
+	Caller audit.Caller
+	Groups []uint32      // the caller's, as the kernel says
+	Access access.Access // what the caller may do; zero: everything, without waiting
+	// Agent and Conversation are the caller's words of whose work this is: they are written
+	// down, and decide nothing.
+	Agent        string
+	Conversation string
+
 	Image    string // name in the lock; empty: the configured one for the language
 	Language string
 	Name     string // of the code's file, without directories
@@ -33,7 +40,8 @@ type Request struct {
 	Allow       []string
 }
 
-// Input is an open file to be shown at /inputs/NAME. The file stays the caller's.
+// Input is an open file to be shown at /inputs/NAME. Name may have directories: DIR/FILE. The
+// file stays the caller's.
 type Input struct {
 	Name string
 	File *os.File
@@ -44,6 +52,7 @@ type LimitRequest struct {
 	Timeout      time.Duration `json:"timeout,omitempty"`
 	Memory       int64         `json:"memory,omitempty"`
 	CPUs         float64       `json:"cpus,omitempty"`
+	CPUTime      time.Duration `json:"cpu_time,omitempty"`
 	Processes    int64         `json:"pids,omitempty"`
 	ScratchBytes int64         `json:"scratch,omitempty"`
 	AuditEvents  int64         `json:"audit_events,omitempty"`
@@ -68,11 +77,12 @@ const MaxCode = 8 << 20
 
 // What else a request may hold at most.
 const (
-	maxInputs = 250 // one message carries 253 descriptors: SCM_MAX_FD
+	MaxInputs = 250 // one message carries 253 descriptors: SCM_MAX_FD
 	maxArgs   = 4096
 	maxArgLen = 128<<10 - 1 // MAX_ARG_STRLEN of Linux, which counts the NUL: execve(2) refuses longer ones
 	maxArgAll = 1 << 20     // execve(2) takes 2 MiB, environment and pointers among them
 	maxName   = 255         // NAME_MAX
+	maxLabel  = 200
 )
 
 // check refuses what is wrong with a request by itself.
@@ -98,21 +108,70 @@ func (r *Request) check() error {
 			return refuse("pass it in an input file", "argument of %d bytes beginning %.20q: at most %d bytes and no NUL", len(a), a, maxArgLen)
 		}
 	}
-	if len(r.Inputs) > maxInputs {
-		return refuse("pack them into one archive", "%d inputs: at most %d", len(r.Inputs), maxInputs)
+	if len(r.Inputs) > MaxInputs {
+		return refuse("pack them into one archive", "%d inputs: at most %d", len(r.Inputs), MaxInputs)
 	}
-	seen := map[string]bool{}
+	for what, label := range map[string]string{"agent": r.Agent, "conversation": r.Conversation} {
+		if len(label) > maxLabel {
+			return refuse("use a shorter one", "%s of %d bytes: at most %d", what, len(label), maxLabel)
+		}
+	}
+	seen := inputNames{}
 	for _, in := range r.Inputs {
-		if err := checkName(in.Name); err != nil {
+		if err := checkInputName(in.Name); err != nil {
 			return refuse("give it a plain name with --input PATH:NAME", "input name %q: %v", in.Name, err)
 		}
-		if seen[in.Name] {
-			return refuse("give one of them another name with --input PATH:NAME", "input name %q: given twice", in.Name)
+		if err := seen.add(in.Name); err != nil {
+			return refuse("give one of them another name with --input PATH:NAME", "input name %q: %v", in.Name, err)
 		}
-		seen[in.Name] = true
 		if err := checkInput(in.File); err != nil {
 			return refuse("pass a regular file that you can read", "input %q: %v", in.Name, err)
 		}
+	}
+	return nil
+}
+
+// What the name of an input may have at most.
+const (
+	maxInputDepth = 32   // elements
+	maxInputName  = 3072 // bytes: with /inputs/ and what the code adds it stays below PATH_MAX
+)
+
+// checkInputName takes names with directories, of which each element is a plain one.
+func checkInputName(name string) error {
+	if len(name) > maxInputName {
+		return fmt.Errorf("is longer than %d bytes", maxInputName)
+	}
+	elements := strings.Split(name, "/")
+	if len(elements) > maxInputDepth {
+		return fmt.Errorf("has more than %d elements", maxInputDepth)
+	}
+	for _, e := range elements {
+		if err := checkName(e); err != nil {
+			if len(elements) > 1 {
+				return fmt.Errorf("its element %q %w", e, err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// inputNames are those that are taken: true for a file, false for a directory.
+type inputNames map[string]bool
+
+func (n inputNames) add(name string) error {
+	if file, ok := n[name]; ok && file {
+		return errors.New("given twice")
+	} else if ok {
+		return errors.New("is a directory of another input")
+	}
+	n[name] = true
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if n[dir] {
+			return fmt.Errorf("its directory %q is an input", dir)
+		}
+		n[dir] = false
 	}
 	return nil
 }
@@ -137,68 +196,28 @@ func checkName(name string) error {
 	return nil
 }
 
-// fuseMagic is FUSE_SUPER_MAGIC of linux/magic.h.
-const fuseMagic = 0x65735546
-
-// kernelFiles are file systems whose files are what the kernel says when they are read.
-var kernelFiles = []int64{
-	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC,
-	unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.BPF_FS_MAGIC, unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC,
-}
-
-// checkInput takes a descriptor only if its holder was let read that very file: a regular
-// file opened for reading. An O_PATH descriptor proves no such right; a FUSE file system
-// could stall the supervisor or change its mind; and what the kernel tells in a file it may
-// tell by who reads, which would be the supervisor.
-func checkInput(f *os.File) error {
-	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
-	if err != nil {
-		return err
-	}
-	if flags&unix.O_PATH != 0 {
-		return errors.New("was opened with O_PATH, which gives no right to read it")
-	}
-	if mode := flags & unix.O_ACCMODE; mode != unix.O_RDONLY && mode != unix.O_RDWR {
-		return errors.New("was not opened for reading")
-	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
-		return err
-	}
-	if fs.Type == fuseMagic {
-		return errors.New("lies on a FUSE file system")
-	}
-	if slices.Contains(kernelFiles, int64(fs.Type)) {
-		return errors.New("is no file with content of its own, but the kernel's word (as /proc and /sys hold)")
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return err
-	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return nil
-	case unix.S_IFDIR:
-		return errors.New("is a directory")
-	default:
-		return fmt.Errorf("is %s", kindName(st.Mode))
-	}
-}
-
 // Validate says what is wrong with the limits that an operator configured.
 func (r LimitRange) Validate() error {
 	if err := r.Default.Validate(); err != nil {
 		return fmt.Errorf("default limits: %w", err)
 	}
-	if _, err := (LimitRequest{}).within(r.Default, r.Ceiling); err != nil {
+	if _, err := (LimitRequest{}).within(r.Default, r.Ceiling, "in proctor.yaml"); err != nil {
 		return fmt.Errorf("default limits: %w", err)
 	}
 	return nil
 }
 
-// within applies a request to the configured defaults and refuses what passes a ceiling.
-func (l LimitRequest) within(limits, ceiling box.Limits) (box.Limits, error) {
-	const fix = "ask for less, or have the operator raise it under limits.ceiling in proctor.yaml"
+// under is what a profile leaves of the configured limits: a ceiling of its own can't be above
+// that of all.
+func (r LimitRange) under(p limits.Range) LimitRange {
+	ceiling := p.Ceiling.Box().Or(r.Ceiling).AtMost(r.Ceiling)
+	return LimitRange{Default: p.Default.Box().Or(r.Default).AtMost(ceiling), Ceiling: ceiling}
+}
+
+// within applies a request to the defaults and refuses what passes a ceiling. where is the
+// ceiling's place.
+func (l LimitRequest) within(limits, ceiling box.Limits, where string) (box.Limits, error) {
+	fix := "ask for less, or have the operator raise it under limits.ceiling " + where
 	if l.Timeout != 0 {
 		limits.Timeout = l.Timeout
 	}
@@ -207,6 +226,9 @@ func (l LimitRequest) within(limits, ceiling box.Limits) (box.Limits, error) {
 	}
 	if l.CPUs != 0 {
 		limits.CPUs = l.CPUs
+	}
+	if l.CPUTime != 0 {
+		limits.CPUTime = l.CPUTime
 	}
 	if l.Processes != 0 {
 		limits.Processes = l.Processes
@@ -227,6 +249,8 @@ func (l LimitRequest) within(limits, ceiling box.Limits) (box.Limits, error) {
 		return limits, refuse(fix, "memory %s: the ceiling is %s", size(limits.Memory), size(ceiling.Memory))
 	case limits.CPUs > ceiling.CPUs:
 		return limits, refuse(fix, "cpus %g: the ceiling is %g", limits.CPUs, ceiling.CPUs)
+	case limits.CPUTime > ceiling.CPUTime:
+		return limits, refuse(fix, "cpu time %s: the ceiling is %s", limits.CPUTime, ceiling.CPUTime)
 	case limits.Processes > ceiling.Processes:
 		return limits, refuse(fix, "pids %d: the ceiling is %d", limits.Processes, ceiling.Processes)
 	case limits.AuditEvents > ceiling.AuditEvents:

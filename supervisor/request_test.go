@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"proctor/strictyaml"
 	"proctor/supervisor/box"
+	"proctor/supervisor/limits"
 )
 
 // openFile opens path as a caller's client would, or otherwise.
@@ -116,13 +119,22 @@ func TestRequestIsRefused(t *testing.T) {
 		}, []string{"1048576"}},
 		{"NUL in an argument", func(r *Request) { r.Args = []string{"a\x00b"} }, []string{`"a\x00b"`, "NUL"}},
 		{"too many inputs", func(r *Request) {
-			for i := range maxInputs + 1 {
+			for i := range MaxInputs + 1 {
 				r.Inputs = append(r.Inputs, Input{fmt.Sprint(i), good})
 			}
 		}, []string{"251 inputs", "250"}},
 		{"input name twice", func(r *Request) { r.Inputs = []Input{{"a", good}, {"b", good}, {"a", good}} }, []string{`"a"`, "twice"}},
 		{"input name above", input("..", good), []string{`".."`}},
-		{"input name with a slash", input("../x", good), []string{`"../x"`, "'/'"}},
+		{"input name above a directory", input("../x", good), []string{`"../x"`, `".."`, "directory"}},
+		{"absolute input name", input("/x", good), []string{`"/x"`, `""`, "empty"}},
+		{"input name through a directory", input("a/../x", good), []string{`"a/../x"`, `".."`}},
+		{"input name with an empty element", input("a//x", good), []string{`"a//x"`, "empty"}},
+		{"input name of a directory", input("a/", good), []string{`"a/"`, "empty"}},
+		{"input name with a control character in a directory", input("a\n/x", good), []string{"control"}},
+		{"deep input name", input(strings.Repeat("d/", maxInputDepth)+"x", good), []string{"32 elements"}},
+		{"long input name", input(strings.Repeat(strings.Repeat("d", 200)+"/", 16)+"x", good), []string{"3072 bytes"}},
+		{"input below an input", func(r *Request) { r.Inputs = []Input{{"a/b", good}, {"a/b/c", good}} }, []string{`"a/b/c"`, `"a/b"`, "is an input"}},
+		{"input above an input", func(r *Request) { r.Inputs = []Input{{"a/b/c", good}, {"a/b", good}} }, []string{`"a/b"`, "directory of another"}},
 		{"O_PATH", input("in", openFile(t, path, unix.O_PATH)), []string{`"in"`, "O_PATH"}},
 		{"O_PATH of a link", input("in", openFile(t, filepath.Join(dir, "link"), unix.O_PATH|unix.O_NOFOLLOW)), []string{"O_PATH"}},
 		{"opened for writing", input("in", openFile(t, path, unix.O_WRONLY)), []string{`"in"`, "not opened for reading"}},
@@ -202,8 +214,8 @@ func TestCheckNameNamesOneFile(t *testing.T) {
 }
 
 var (
-	defaults = box.Limits{Timeout: time.Minute, Memory: 1 << 30, CPUs: 1, Processes: 256, ScratchBytes: 512 << 20, ScratchInodes: 4096, OutputBytes: 1 << 20, OpenFiles: 1024, AuditEvents: 1000}
-	ceiling  = box.Limits{Timeout: time.Hour, Memory: 4 << 30, CPUs: 4, Processes: 512, ScratchBytes: 1 << 30, ScratchInodes: 4096, OutputBytes: 1 << 20, OpenFiles: 1024, AuditEvents: 1000}
+	defaults = box.Limits{Timeout: time.Minute, Memory: 1 << 30, CPUs: 1, CPUTime: time.Hour, Processes: 256, ScratchBytes: 512 << 20, ScratchInodes: 4096, OutputBytes: 1 << 20, OpenFiles: 1024, AuditEvents: 1000}
+	ceiling  = box.Limits{Timeout: time.Hour, Memory: 4 << 30, CPUs: 4, CPUTime: time.Hour, Processes: 512, ScratchBytes: 1 << 30, ScratchInodes: 4096, OutputBytes: 1 << 20, OpenFiles: 1024, AuditEvents: 1000}
 )
 
 func TestLimitRequestWithin(t *testing.T) {
@@ -226,7 +238,7 @@ func TestLimitRequestWithin(t *testing.T) {
 		"pids ceiling":    {LimitRequest{Processes: 512}, with(func(l *box.Limits) { l.Processes = 512 })},
 		"scratch ceiling": {LimitRequest{ScratchBytes: 1 << 30}, with(func(l *box.Limits) { l.ScratchBytes = 1 << 30 })},
 	} {
-		got, err := test.ask.within(defaults, ceiling)
+		got, err := test.ask.within(defaults, ceiling, "in the test")
 		if err != nil || got != test.want {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
@@ -246,13 +258,33 @@ func TestLimitRequestWithin(t *testing.T) {
 		"cpus below":     {LimitRequest{CPUs: 0.01}, []string{"cpus 0.01", "at least 0.05"}},
 		"no number":      {LimitRequest{CPUs: math.NaN()}, []string{"cpus NaN"}},
 		"infinite":       {LimitRequest{CPUs: math.Inf(1)}, []string{"cpus +Inf", "ceiling"}},
+		"cpu time above": {LimitRequest{CPUTime: time.Hour + 1}, []string{"cpu time 1h0m0.000000001s", "ceiling is 1h0m0s"}},
+		"cpu time below": {LimitRequest{CPUTime: time.Millisecond}, []string{"cpu time 1ms", "at least 100ms"}},
 		"pids above":     {LimitRequest{Processes: 513}, []string{"pids 513", "ceiling is 512"}},
 		"pids below":     {LimitRequest{Processes: 1}, []string{"pids 1", "at least 2"}},
 		"scratch above":  {LimitRequest{ScratchBytes: 2 << 30}, []string{"scratch 2 GiB", "ceiling is 1 GiB"}},
 		"scratch below":  {LimitRequest{ScratchBytes: -1}, []string{"scratch -1 bytes"}},
 	} {
-		_, err := test.ask.within(defaults, ceiling)
+		_, err := test.ask.within(defaults, ceiling, "in the test")
 		t.Run(name, func(t *testing.T) { refusedFor(t, err, test.says...) })
+	}
+}
+
+// A profile lowers and does not raise.
+func TestLimitsOfAProfile(t *testing.T) {
+	all := LimitRange{Default: defaults, Ceiling: ceiling}
+	if got := all.under(limits.Range{}); got != all {
+		t.Errorf("a profile that says nothing: %+v", got)
+	}
+	got := all.under(limits.Range{
+		Default: limits.Set{Timeout: strictyaml.Duration(time.Second), CPUs: 3},
+		Ceiling: limits.Set{Memory: 1 << 29, CPUs: 2, PIDs: 10_000},
+	})
+	want := all
+	want.Default.Timeout, want.Default.Memory, want.Default.CPUs = time.Second, 1<<29, 2
+	want.Ceiling.Memory, want.Ceiling.CPUs = 1<<29, 2
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -266,7 +298,7 @@ func TestLimitRequestNeverPassesCeiling(t *testing.T) {
 		if rapid.Bool().Draw(t, "modest") {
 			ask.Timeout, ask.Memory, ask.CPUs = 0, 0, 0
 		}
-		got, err := ask.within(defaults, ceiling)
+		got, err := ask.within(defaults, ceiling, "in the test")
 		if err != nil {
 			return
 		}

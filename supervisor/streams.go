@@ -54,13 +54,13 @@ func pipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "pipe"), os.NewFile(uintptr(fds[1]), "pipe"), nil
 }
 
-// follow starts reading, which wait joins, and passing on to obs, which passing joins.
-func (st *streams) follow(obs Observer, passing *sync.WaitGroup) {
+// follow starts reading, which wait joins, and has what is read told.
+func (st *streams) follow(telling *telling) {
 	for i, c := range []*capture{st.stdout, st.stderr} {
 		st.reading.Go(func() { c.read(st.outside[i]) })
 	}
-	passing.Go(func() { _ = st.stdout.copyHead(writerFunc(obs.Stdout)) })
-	passing.Go(func() { _ = st.stderr.copyHead(writerFunc(obs.Stderr)) })
+	telling.follow(st.stdout, telling.obs.Stdout)
+	telling.follow(st.stderr, telling.obs.Stderr)
 }
 
 func (st *streams) wait() { st.reading.Wait() }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,10 @@ import (
 	"proctor/images"
 	"proctor/netpolicy"
 	"proctor/supervisor/box"
+	"proctor/supervisor/limits"
+	"proctor/supervisor/profile"
+	"proctor/supervisor/room"
+	"proctor/supervisor/turns"
 )
 
 // Options of New. Fields without a default are required.
@@ -33,9 +38,16 @@ type Options struct {
 	Profiles    Profiles
 	Network     Network
 	RingBytes   int           // of each run's ring buffer, a power of two; default 8 MiB: making one costs 1.5 ms a MiB
-	OnLoss      LossPolicy    // default KillOnLoss
+	OnLoss      LossPolicy    // default kill
 	StopTimeout time.Duration // how long runs may go on after Stop; default 10 s
-	Logger      *slog.Logger
+	Runs        turns.Options // how many there may be, of all callers; default: no bound
+	Alarms      Alarms        // default: nobody is told
+	OnEnd       func(*Ended)  // of each run that had a record, before its caller has the verdict; default: none
+	Places      []room.Place  // where there must be room for a new run; default: nowhere
+	// MemoryReserve is how much of the host's memory must be available for a new run; with less
+	// than half of it, running ones are ended. Default: it is not looked at.
+	MemoryReserve int64 // bytes
+	Logger        *slog.Logger
 }
 
 // LimitRange is what a run gets by default, and at most.
@@ -44,14 +56,8 @@ type LimitRange struct {
 	Ceiling box.Limits
 }
 
-// LossPolicy says what becomes of a run when its record can't be complete: an event was lost
-// or may name the wrong file, or the record has as many as the run's limit.
-type LossPolicy string
-
-const (
-	KillOnLoss LossPolicy = "kill" // it is ended, with the status audit_limit
-	MarkOnLoss LossPolicy = "mark" // it goes on, and the record says what is missing
-)
+// LossPolicy is an operator's.
+type LossPolicy = limits.LossPolicy
 
 // Supervisor takes runs. See the package's documentation for its life.
 type Supervisor struct {
@@ -67,15 +73,25 @@ type Supervisor struct {
 	ringBytes     int
 	onLoss        LossPolicy
 	stopTimeout   time.Duration
+	memoryReserve int64
 	log           *slog.Logger
 	since         time.Time
 
-	ended totals
+	ended    totals
+	alarms   Alarms
+	onEnd    func(*Ended)
+	turns    *turns.Turns
+	rooms    *room.Rooms
+	unsealed unsealed
+	tending  sync.WaitGroup
+	untend   context.CancelFunc // nil before Start
 
 	mu       sync.Mutex
 	lock     *images.Lock
 	stopping bool
 	active   map[string]context.CancelCauseFunc
+	boxes    map[string]box.Box // of runs that have one
+	waiting  map[string]waiting
 	runs     sync.WaitGroup // from admission to the last release
 }
 
@@ -91,14 +107,17 @@ func New(o Options) (*Supervisor, error) {
 	s := &Supervisor{
 		runDir: o.RunDir, store: store, runtime: o.Runtime, sensor: o.Sensor, lock: o.Lock,
 		defaultImages: o.DefaultImages, limits: o.Limits, profiles: o.Profiles, network: o.Network, ringBytes: o.RingBytes,
-		stopTimeout: o.StopTimeout, log: o.Logger,
-		active: map[string]context.CancelCauseFunc{},
+		stopTimeout: o.StopTimeout, turns: turns.New(o.Runs), alarms: o.Alarms, onEnd: o.OnEnd, rooms: room.New(o.Logger, o.Places...), log: o.Logger,
+		memoryReserve: o.MemoryReserve, boxes: map[string]box.Box{}, active: map[string]context.CancelCauseFunc{}, waiting: map[string]waiting{},
+	}
+	if s.alarms == nil {
+		s.alarms = unheard{}
 	}
 	if s.ringBytes == 0 {
 		s.ringBytes = 8 << 20
 	}
 	if s.onLoss = o.OnLoss; s.onLoss == "" {
-		s.onLoss = KillOnLoss
+		s.onLoss = limits.KillOnLoss
 	}
 	if s.stopTimeout == 0 {
 		s.stopTimeout = 10 * time.Second
@@ -106,7 +125,8 @@ func New(o Options) (*Supervisor, error) {
 	return s, nil
 }
 
-// Start removes what an earlier supervisor left, and seals its runs as interrupted.
+// Start removes what an earlier supervisor left, and seals its runs as interrupted, or will when
+// there is room for that. It goes on to look after the disk until Stop.
 func (s *Supervisor) Start(ctx context.Context) error {
 	if _, err := s.runtime.Sweep(ctx); err != nil {
 		return fmt.Errorf("sweep: %w", err)
@@ -125,38 +145,18 @@ func (s *Supervisor) Start(ctx context.Context) error {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	s.since = time.Now()
-	return nil
-}
-
-// sealInterrupted gives a verdict to every record that has none.
-func (s *Supervisor) sealInterrupted() error {
-	runs, err := s.store.Runs()
-	if err != nil {
-		return err
-	}
-	for _, id := range runs {
-		r, err := s.store.Open(id)
-		if err != nil {
-			return err
-		}
-		if has, err := r.HasVerdict(); has || err != nil {
-			// One that cannot be read is left for people to look at.
-			continue
-		}
-		s.log.Warn("sealing a run that an earlier supervisor did not finish", "run", id)
-		v, err := interrupted(r)
-		if err != nil {
-			return fmt.Errorf("run %s: %w", id, err)
-		}
-		if err := r.WriteVerdict(v); err != nil {
-			return err
-		}
+	_ = s.rooms.Check() // has it logged, if there is none
+	ctx, s.untend = context.WithCancel(context.WithoutCancel(ctx))
+	s.tending.Go(func() { s.tend(ctx) })
+	if s.memoryReserve > 0 {
+		s.tending.Go(func() { s.relieve(ctx) })
 	}
 	return nil
 }
 
-// interrupted closes the record that a run left, and judges it by what that holds.
-func interrupted(r *audit.Record) (*audit.Verdict, error) {
+// interrupted closes the record that a run left, and judges it by what that holds. Of alarms in it
+// that were raised, but not told to anybody yet, the supervisor's alarms hear.
+func (s *Supervisor) interrupted(r *audit.Record) (*audit.Verdict, error) {
 	v := &audit.Verdict{
 		Run: r.Run, Status: audit.StatusInterrupted, ExitCode: CodeNotRun,
 		Reason: "the supervisor ended while it ran; its record stops there",
@@ -165,12 +165,18 @@ func interrupted(r *audit.Record) (*audit.Verdict, error) {
 	// Without it, the run was never given its code; damaged, it has nothing to say.
 	if q, err := r.Request(); err == nil {
 		v.Image = q.Image
+		if p, err := profile.Find(s.profiles.Dir, q.Profile); err == nil {
+			s.alarms.Profile(p.Name, p.Alerts.Run.Over)
+		}
 	}
-	t := newTally()
+	t, alarm := newTally(), s.alarms.Left()
 	end, sum, err := audit.FinishJournal(r.Path("events.jsonl"), r.Run,
-		audit.End{Status: string(v.Status), Reason: v.Reason}, t.add)
+		audit.End{Status: string(v.Status), Reason: v.Reason}, func(e *audit.Event) { t.add(e); alarm(e) })
 	if err != nil {
 		return nil, err
+	}
+	if end.Status == string(v.Status) {
+		alarm(&audit.Event{Run: r.Run, Time: time.Now().UTC(), Kind: audit.KindEnd, End: &end})
 	}
 	if end.Status != string(v.Status) {
 		v.Reason = fmt.Sprintf("the supervisor ended before it could give this run's verdict; its record is whole, and ends with %q: %s", end.Status, end.Reason)
@@ -188,6 +194,14 @@ func (s *Supervisor) Stop(ctx context.Context) {
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
+	s.turns.Close(ErrStopping)
+
+	defer func() {
+		if s.untend != nil {
+			s.untend()
+			s.tending.Wait()
+		}
+	}()
 
 	idle := make(chan struct{})
 	go func() { s.runs.Wait(); close(idle) }()
@@ -226,14 +240,26 @@ func (s *Supervisor) forget(id string) {
 	delete(s.active, id)
 }
 
+// end cancels a run that is going on.
+func (s *Supervisor) end(id string, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cancel, ok := s.active[id]; ok {
+		cancel(why)
+	}
+}
+
 // errKilled is the cause of a run that Kill ended.
 var errKilled = errors.New("somebody asked for it with `proctor kill`")
 
-// Kill ends a run that is going on. It returns at once; the run's own caller gets the verdict.
+// Kill ends a run that is going on, or waits. It returns at once; the run's own caller gets the verdict.
 func (s *Supervisor) Kill(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cancel, ok := s.active[id]
+	if w, waits := s.waiting[id]; waits {
+		cancel, ok = w.cancel, true
+	}
 	if !ok {
 		return fmt.Errorf("run %s: %w, or it has ended: see `proctor audit list`", id, audit.ErrNoRun)
 	}
@@ -272,6 +298,7 @@ func (s *Supervisor) Counters() (map[string]uint64, error) {
 		return nil, err
 	}
 	s.ended.addTo(all)
+	all["goroutines"] = uint64(runtime.NumGoroutine())
 	return all, nil
 }
 
@@ -286,6 +313,9 @@ func (s *Supervisor) Active() []string {
 	slices.Sort(ids)
 	return ids
 }
+
+// Check says what keeps runs from being watched, such as that somebody detached the kernel's programs.
+func (s *Supervisor) Check() error { return s.sensor.Check() }
 
 // Since is when Start was done.
 func (s *Supervisor) Since() time.Time { return s.since }

@@ -21,6 +21,7 @@ import (
 	"proctor/bpf"
 	"proctor/supervisor/box"
 	"proctor/supervisor/cgroup"
+	"proctor/supervisor/turns"
 	"proctor/testenv"
 )
 
@@ -54,6 +55,7 @@ func newSupervisor(t *testing.T, change func(*Options)) *Supervisor {
 	}
 	s, err := New(o)
 	must(t, err)
+	t.Cleanup(func() { s.Stop(context.Background()) })
 	return s
 }
 
@@ -151,7 +153,7 @@ func sensor(t *testing.T) *bpf.Sensor {
 // bareSupervisor is what admit and Stop need.
 func bareSupervisor(t *testing.T) *Supervisor {
 	t.Helper()
-	return &Supervisor{active: map[string]context.CancelCauseFunc{}, stopTimeout: time.Hour, log: slog.New(slog.DiscardHandler)}
+	return &Supervisor{active: map[string]context.CancelCauseFunc{}, waiting: map[string]waiting{}, stopTimeout: time.Hour, turns: turns.New(turns.Options{}), log: slog.New(slog.DiscardHandler)}
 }
 
 func TestKill(t *testing.T) {
@@ -172,6 +174,21 @@ func TestKill(t *testing.T) {
 	s.forget("a")
 	if err := s.Kill("a"); !errors.Is(err, audit.ErrNoRun) {
 		t.Errorf("one that has ended: %v", err)
+	}
+
+	// One that waits, too.
+	line, leave := context.WithCancelCause(t.Context())
+	s.wait("c", waiting{audit.Caller{UID: 7}, leave})
+	if diff := cmp.Diff(map[string]audit.Caller{"c": {UID: 7}}, s.Waiting()); diff != "" {
+		t.Error(diff)
+	}
+	must(t, s.Kill("c"))
+	if !errors.Is(context.Cause(line), errKilled) {
+		t.Errorf("it left the line because of %v", context.Cause(line))
+	}
+	s.waitNoMore("c")
+	if err := s.Kill("c"); !errors.Is(err, audit.ErrNoRun) || len(s.Waiting()) > 0 {
+		t.Errorf("one that waits no more: %v", err)
 	}
 }
 
@@ -369,6 +386,7 @@ func TestStartSealsInterrupted(t *testing.T) {
 	// A second start finds nothing to do.
 	before, err := os.ReadFile(rec.Path("verdict.json"))
 	must(t, err)
+	s.Stop(t.Context())
 	must(t, s.Start(t.Context()))
 	after, err := os.ReadFile(rec.Path("verdict.json"))
 	must(t, err)

@@ -1,6 +1,7 @@
 package box
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -31,8 +32,8 @@ type Box interface {
 	// AttachTrust puts certificates of authorities at the named places below [TrustDir],
 	// read-only for the box.
 	AttachTrust(files map[string][]byte) error
-	// AttachInput shows the open file at /inputs/NAME, read-only. The file stays the
-	// caller's to close. It says how the file got in: mounted or copied.
+	// AttachInput shows the open file at /inputs/NAME, read-only, where NAME may have
+	// directories. The file stays the caller's to close. It says how the file got in.
 	AttachInput(ctx context.Context, name string, f *os.File) (Attachment, error)
 	// Go starts the program. The three files become its stdin, stdout and stderr; they
 	// stay the caller's to close.
@@ -40,6 +41,14 @@ type Box interface {
 	// Exited delivers the program's end once, as the box's init saw it. It is closed
 	// without a value when the box ended without saying how.
 	Exited() <-chan Exit
+	// Orphaned says whether what keeps the box on the host was killed, after which the runtime
+	// ends the box.
+	Orphaned() bool
+	// Uncharged is how many bytes of kernel memory the box's processes are known to hold that
+	// count for no limit, or more than enough. It is for while they live.
+	Uncharged(enough int64) (int64, error)
+	// Terminate asks every process of the box but its init to end (SIGTERM).
+	Terminate() error
 	// Kill ends every process of the box and returns when none is left.
 	Kill(ctx context.Context) error
 	// Usage reads what the box has used so far. Valid until Destroy.
@@ -64,11 +73,13 @@ type Spec struct {
 	Resolver netip.Addr
 }
 
-// Limits bound one run. Every field is required.
+// Limits bound one run. Every field but Grace is required.
 type Limits struct {
 	Timeout       time.Duration `json:"timeout"`        // wall clock, from the program's start
+	Grace         time.Duration `json:"grace"`          // after the timeout, between being asked to end and being ended; may be none
 	Memory        int64         `json:"memory"`         // bytes, without what scratch may hold
 	CPUs          float64       `json:"cpus"`           // processors' worth of time per second
+	CPUTime       time.Duration `json:"cpu_time"`       // of all processes together, from the program's start
 	Processes     int64         `json:"processes"`      // threads count, too
 	ScratchBytes  int64         `json:"scratch_bytes"`  // of everything writable in the box together
 	ScratchInodes int64         `json:"scratch_inodes"` // likewise, files and directories
@@ -77,15 +88,53 @@ type Limits struct {
 	AuditEvents   int64         `json:"audit_events"`   // in the record
 }
 
+// Or is l, with d's where l says nothing (zero).
+func (l Limits) Or(d Limits) Limits {
+	return Limits{
+		Timeout: cmp.Or(l.Timeout, d.Timeout), Grace: cmp.Or(l.Grace, d.Grace), Memory: cmp.Or(l.Memory, d.Memory), CPUs: cmp.Or(l.CPUs, d.CPUs), CPUTime: cmp.Or(l.CPUTime, d.CPUTime),
+		Processes: cmp.Or(l.Processes, d.Processes), ScratchBytes: cmp.Or(l.ScratchBytes, d.ScratchBytes),
+		ScratchInodes: cmp.Or(l.ScratchInodes, d.ScratchInodes), OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes),
+		OpenFiles: cmp.Or(l.OpenFiles, d.OpenFiles), AuditEvents: cmp.Or(l.AuditEvents, d.AuditEvents),
+	}
+}
+
+// AtMost is l, lowered to a ceiling that says something of every limit.
+func (l Limits) AtMost(c Limits) Limits {
+	return Limits{
+		Timeout: min(l.Timeout, c.Timeout), Grace: min(l.Grace, c.Grace), Memory: min(l.Memory, c.Memory), CPUs: min(l.CPUs, c.CPUs), CPUTime: min(l.CPUTime, c.CPUTime),
+		Processes: min(l.Processes, c.Processes), ScratchBytes: min(l.ScratchBytes, c.ScratchBytes),
+		ScratchInodes: min(l.ScratchInodes, c.ScratchInodes), OutputBytes: min(l.OutputBytes, c.OutputBytes),
+		OpenFiles: min(l.OpenFiles, c.OpenFiles), AuditEvents: min(l.AuditEvents, c.AuditEvents),
+	}
+}
+
+// inodeBytes is what a tmpfs inode costs the memory cgroup, rounded up. Measured on
+// Linux 6.18: about 1 KiB with its dentry.
+const inodeBytes = 1024
+
+// overhead is what init and the kernel's own bookkeeping for the box need.
+const overhead = 4 << 20
+
+// Charged is how much memory all of a box may have, in bytes. What is written to scratch is
+// charged to the same cgroup: without room for it, a full scratch would be an OOM kill instead
+// of ENOSPC.
+func (l Limits) Charged() int64 {
+	return l.Memory + l.ScratchBytes + l.ScratchInodes*inodeBytes + overhead
+}
+
 // Validate reports the first limit that makes no sense, by name.
 func (l Limits) Validate() error {
 	switch {
 	case l.Timeout <= 0:
 		return fmt.Errorf("timeout %s: must be positive", l.Timeout)
+	case l.Grace < 0:
+		return fmt.Errorf("grace %s: must not be negative", l.Grace)
 	case l.Memory < MinMemory:
 		return fmt.Errorf("memory %d bytes: must be at least %d MiB (a program cannot start in less)", l.Memory, MinMemory>>20)
 	case !(l.CPUs >= MinCPUs):
 		return fmt.Errorf("cpus %g: must be at least %g", l.CPUs, MinCPUs)
+	case l.CPUTime < MinCPUTime:
+		return fmt.Errorf("cpu time %s: must be at least %s", l.CPUTime, MinCPUTime)
 	case l.Processes < MinProcesses:
 		return fmt.Errorf("pids %d: must be at least %d (one is the box's init)", l.Processes, MinProcesses)
 	case l.ScratchBytes < MinScratchBytes:
@@ -107,6 +156,7 @@ func (l Limits) Validate() error {
 const (
 	MinMemory        = 16 << 20
 	MinCPUs          = 0.05
+	MinCPUTime       = 100 * time.Millisecond
 	MinProcesses     = 2
 	MinScratchBytes  = 1 << 20
 	MinScratchInodes = 64
@@ -139,6 +189,13 @@ type Usage struct {
 
 // Attachment says how an input got into the box.
 type Attachment struct {
-	How    string // "mount" or "copy"
+	How    string // Mounted, Cloned or Copied
 	Reason string // why it was copied
 }
+
+// The ways in.
+const (
+	Mounted = "mount" // the very file
+	Cloned  = "clone" // a copy that shares the original's blocks until one of them is written
+	Copied  = "copy"
+)

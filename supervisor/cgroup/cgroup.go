@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -159,6 +160,46 @@ func (h Host) Kill(ctx context.Context, group string) error {
 		case <-time.After(pollInterval):
 		}
 	}
+}
+
+// Signal sends a signal to every process of group but one.
+func (h Host) Signal(group string, signal unix.Signal, but int) error {
+	procs, err := os.ReadFile(filepath.Join(h.Unified(group), "cgroup.procs"))
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("signal cgroup %s: %w", group, err)
+	}
+	var errs []error
+	for line := range strings.Lines(string(procs)) {
+		pid, err := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil || pid == but || pid == 0 {
+			continue
+		}
+		if err := h.signal(group, pid, signal); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("signal process %d of cgroup %s: %w", pid, group, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// signal sends to a process if it is the group's: its number may be another's by now.
+func (h Host) signal(group string, pid int, signal unix.Signal) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	// What the number means is looked up with the process held: it is the same one before and after.
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return unix.ESRCH
+	}
+	if !slices.Contains(strings.Split(string(groups), "\n"), "0::/"+group) {
+		return unix.ESRCH
+	}
+	return unix.PidfdSendSignal(fd, signal, nil, 0)
 }
 
 // Populated says whether a process lives in group or below it.

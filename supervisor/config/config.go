@@ -9,12 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"time"
 
 	"proctor/strictyaml"
 	"proctor/supervisor"
-	"proctor/supervisor/box"
+	"proctor/supervisor/access"
+	"proctor/supervisor/limits"
+	"proctor/supervisor/notify"
 )
 
 // DefaultFile is read when no other is named, if it exists.
@@ -40,9 +41,21 @@ type Config struct {
 	DefaultProfile string  `yaml:"default_profile"` // of a run that names none; default offline
 	Network        Network `yaml:"network"`
 
-	Limits      Limits     `yaml:"limits"`
-	OnAuditLoss LossPolicy `yaml:"on_audit_loss"` // what becomes of a run whose record can't be complete; default kill
-	StopTimeout Duration   `yaml:"stop_timeout"`  // how long runs may go on after SIGTERM; default 10s
+	Limits      limits.Range      `yaml:"limits"`
+	OnAuditLoss limits.LossPolicy `yaml:"on_audit_loss"` // what becomes of a run whose record can't be complete; default kill
+	// Callers says what users and groups may do. Whom it does not name may run under every profile
+	// that lets him, and sees his own runs; root is an operator.
+	Callers access.Rules `yaml:"callers"`
+	Runs    Runs         `yaml:"runs"`
+
+	// Alerts says what is an alarm, and who is told.
+	Alerts notify.Alerts `yaml:"alerts"`
+	// Metrics are served at an address, besides the socket; nothing: nowhere else.
+	Metrics Metrics `yaml:"metrics"`
+
+	Reserve Reserve `yaml:"reserve"`
+
+	StopTimeout Duration `yaml:"stop_timeout"` // how long runs may go on after SIGTERM; default 10s
 }
 
 // Network is the outside as granted names are looked for there.
@@ -54,35 +67,25 @@ type Network struct {
 	CAFile string `yaml:"ca_file"`
 }
 
-// Limits are what a run gets by default, and at most.
-type Limits struct {
-	Default LimitSet `yaml:"default"`
-	Ceiling LimitSet `yaml:"ceiling"`
+// Metrics is where Prometheus may ask.
+type Metrics struct {
+	// Listen is ADDRESS:PORT. Whoever reaches it reads how many runs there are and of which
+	// profiles; it has no names of callers.
+	Listen string `yaml:"listen"`
 }
 
-// LimitSet is a set of limits; what is left out has the built-in value.
-type LimitSet struct {
-	Timeout       Duration `yaml:"timeout"`
-	Memory        Size     `yaml:"memory"`
-	CPUs          CPUs     `yaml:"cpus"`
-	PIDs          Count    `yaml:"pids"`
-	Scratch       Size     `yaml:"scratch"`
-	ScratchInodes Count    `yaml:"scratch_inodes"`
-	Output        Size     `yaml:"output"`
-	OpenFiles     Count    `yaml:"open_files"`
-	AuditEvents   Count    `yaml:"audit_events"`
+// Runs is how many there may be, of all callers.
+type Runs struct {
+	AtOnce Count `yaml:"at_once"` // default 128
+	Queue  Count `yaml:"queue"`   // that wait; default 1024
 }
 
-var builtinDefault = LimitSet{
-	Timeout: Duration(time.Minute), Memory: 1 << 30, CPUs: 1, PIDs: 256,
-	Scratch: 512 << 20, ScratchInodes: 65_536, Output: 1 << 20, OpenFiles: 4096,
-	AuditEvents: 250_000,
-}
-
-var builtinCeiling = LimitSet{
-	Timeout: Duration(time.Hour), Memory: 16 << 30, CPUs: CPUs(runtime.NumCPU()), PIDs: 4096,
-	Scratch: 8 << 30, ScratchInodes: 1 << 20, Output: 64 << 20, OpenFiles: 65_536,
-	AuditEvents: 10_000_000,
+// Reserve is what must be free for a new run, so that those that go on can end properly.
+type Reserve struct {
+	State  Size  `yaml:"state"`  // in the state directory and where containerd keeps images; default 256M
+	Run    Size  `yaml:"run"`    // in the run directory; default 16M
+	Inodes Count `yaml:"inodes"` // in each of them; default 1000
+	Memory Size  `yaml:"memory"` // of the host's, available; default 256M
 }
 
 // Load reads file. Empty means the default one, which need not exist.
@@ -106,10 +109,19 @@ func Load(file string) (*Config, error) {
 }
 
 func (c *Config) parse(file string, data []byte) error {
-	if err := strictyaml.Decode(file, data, c); !errors.Is(err, strictyaml.ErrEmpty) {
+	err := strictyaml.Decode(file, data, c)
+	switch {
+	case errors.Is(err, strictyaml.ErrEmpty):
+		return nil // nothing but defaults
+	case err != nil:
 		return err
 	}
-	return nil // nothing but defaults
+	for _, check := range []func() error{c.Callers.Check, c.Alerts.Check} {
+		if err := check(); err != nil {
+			return strictyaml.Locate(file, data, "", err)
+		}
+	}
+	return nil
 }
 
 var validCgroup = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*(/[a-zA-Z0-9][a-zA-Z0-9_.-]*)*$`)
@@ -147,50 +159,41 @@ func (c *Config) Complete() error {
 		return fmt.Errorf("configuration: cgroup %q: write a relative path of plain names, such as proctor", c.Cgroup)
 	}
 	if c.DefaultImages == nil {
-		c.DefaultImages = map[string]string{"python": "python-data", "sh": "shell"}
+		c.DefaultImages = map[string]string{}
 	}
-	setDefault(&c.OnAuditLoss, LossPolicy(supervisor.KillOnLoss))
+	for language, image := range map[string]string{"python": "python-data", "sh": "shell"} {
+		if c.DefaultImages[language] == "" {
+			c.DefaultImages[language] = image
+		}
+	}
+	setDefault(&c.OnAuditLoss, limits.KillOnLoss)
+	if c.Runs.AtOnce == 0 {
+		c.Runs.AtOnce = 128
+	}
+	if c.Runs.Queue == 0 {
+		c.Runs.Queue = 1024
+	}
+	if c.Reserve.State == 0 {
+		c.Reserve.State = 256 << 20
+	}
+	if c.Reserve.Run == 0 {
+		c.Reserve.Run = 16 << 20
+	}
+	if c.Reserve.Inodes == 0 {
+		c.Reserve.Inodes = 1000
+	}
+	if c.Reserve.Memory == 0 {
+		c.Reserve.Memory = 256 << 20
+	}
 	if c.StopTimeout == 0 {
 		c.StopTimeout = Duration(10 * time.Second)
 	}
-	c.Limits.Default.complete(builtinDefault)
-	c.Limits.Ceiling.complete(builtinCeiling)
 	return nil
 }
 
 func setDefault[T ~string](s *T, value T) {
 	if *s == "" {
 		*s = value
-	}
-}
-
-func (l *LimitSet) complete(d LimitSet) {
-	if l.Timeout == 0 {
-		l.Timeout = d.Timeout
-	}
-	if l.Memory == 0 {
-		l.Memory = d.Memory
-	}
-	if l.CPUs == 0 {
-		l.CPUs = d.CPUs
-	}
-	if l.PIDs == 0 {
-		l.PIDs = d.PIDs
-	}
-	if l.Scratch == 0 {
-		l.Scratch = d.Scratch
-	}
-	if l.ScratchInodes == 0 {
-		l.ScratchInodes = d.ScratchInodes
-	}
-	if l.Output == 0 {
-		l.Output = d.Output
-	}
-	if l.OpenFiles == 0 {
-		l.OpenFiles = d.OpenFiles
-	}
-	if l.AuditEvents == 0 {
-		l.AuditEvents = d.AuditEvents
 	}
 }
 
@@ -211,15 +214,9 @@ func digest(s string, n int) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(s)))[:n]
 }
 
-// Range is the limits as the supervisor takes them.
-func (l Limits) Range() supervisor.LimitRange {
-	return supervisor.LimitRange{Default: l.Default.box(), Ceiling: l.Ceiling.box()}
-}
-
-func (l LimitSet) box() box.Limits {
-	return box.Limits{
-		Timeout: time.Duration(l.Timeout), Memory: int64(l.Memory), CPUs: float64(l.CPUs), Processes: int64(l.PIDs),
-		ScratchBytes: int64(l.Scratch), ScratchInodes: int64(l.ScratchInodes), OutputBytes: int64(l.Output), OpenFiles: int64(l.OpenFiles),
-		AuditEvents: int64(l.AuditEvents),
-	}
+// LimitRange is what a run gets by default, and at most, with what is built in where nothing
+// is said.
+func (c *Config) LimitRange() supervisor.LimitRange {
+	def, ceiling := limits.Builtin()
+	return supervisor.LimitRange{Default: c.Limits.Default.Box().Or(def), Ceiling: c.Limits.Ceiling.Box().Or(ceiling)}
 }

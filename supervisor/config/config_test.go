@@ -11,6 +11,7 @@ import (
 
 	"proctor/supervisor"
 	"proctor/supervisor/box"
+	"proctor/supervisor/limits"
 )
 
 func load(t *testing.T, content string) (*Config, error) {
@@ -49,9 +50,9 @@ stop_timeout: *long
 	want := &Config{
 		StateDir: "/srv/proctor", RunDir: "/run/p", Socket: "/run/p/s", Containerd: "/run/containerd/containerd.sock",
 		LibDir: "/opt/lib", Images: "/srv/images", Cgroup: "system/proctor", DefaultImages: map[string]string{"python": "mine"},
-		Limits: Limits{
-			Default: LimitSet{Timeout: Duration(90 * time.Second), Memory: 512 << 20, CPUs: 0.5, PIDs: 64, Scratch: 1 << 30, ScratchInodes: 1000, Output: 64 << 10, OpenFiles: 100, AuditEvents: 5000},
-			Ceiling: LimitSet{Timeout: Duration(2 * time.Hour), Memory: 2 << 30, CPUs: 3},
+		Limits: limits.Range{
+			Default: limits.Set{Timeout: Duration(90 * time.Second), Memory: 512 << 20, CPUs: 0.5, PIDs: 64, Scratch: 1 << 30, ScratchInodes: 1000, Output: 64 << 10, OpenFiles: 100, AuditEvents: 5000},
+			Ceiling: limits.Set{Timeout: Duration(2 * time.Hour), Memory: 2 << 30, CPUs: 3},
 		},
 		OnAuditLoss: "mark", StopTimeout: Duration(2 * time.Hour),
 	}
@@ -142,7 +143,8 @@ func TestDefaults(t *testing.T) {
 	want := &Config{
 		StateDir: "/var/lib/proctor", RunDir: "/run/proctor", Socket: "/run/proctor/proctor.sock", LibDir: filepath.Dir(exe),
 		Images: "/var/lib/proctor/images", Cgroup: "proctor", DefaultImages: map[string]string{"python": "python-data", "sh": "shell"},
-		Limits: Limits{Default: builtinDefault, Ceiling: builtinCeiling}, OnAuditLoss: "kill", StopTimeout: Duration(10 * time.Second),
+		Runs: Runs{AtOnce: 128, Queue: 1024}, OnAuditLoss: "kill", StopTimeout: Duration(10 * time.Second),
+		Reserve:  Reserve{State: 256 << 20, Run: 16 << 20, Inodes: 1000, Memory: 256 << 20},
 		Profiles: "/etc/proctor/profiles", DefaultProfile: "offline",
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
@@ -152,16 +154,16 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("namespace %s", c.Namespace())
 	}
 	// The built-in limits are ones that a supervisor takes.
-	if _, err := supervisor.New(supervisor.Options{StateDir: t.TempDir(), Limits: c.Limits.Range()}); err != nil {
+	if _, err := supervisor.New(supervisor.Options{StateDir: t.TempDir(), Limits: c.LimitRange()}); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestDefaultsOfOneLimit(t *testing.T) {
-	c := complete(t, Config{Limits: Limits{Default: LimitSet{Memory: 1 << 29}, Ceiling: LimitSet{PIDs: 9}}})
-	r := c.Limits.Range()
+	c := complete(t, Config{Limits: limits.Range{Default: limits.Set{Memory: 1 << 29}, Ceiling: limits.Set{PIDs: 9}}})
+	r := c.LimitRange()
 	want := box.Limits{
-		Timeout: time.Minute, Memory: 1 << 29, CPUs: 1, Processes: 256, ScratchBytes: 512 << 20, ScratchInodes: 65_536, OutputBytes: 1 << 20, OpenFiles: 4096, AuditEvents: 250_000,
+		Timeout: time.Minute, Memory: 1 << 29, CPUs: 1, CPUTime: time.Hour, Processes: 256, ScratchBytes: 512 << 20, ScratchInodes: 65_536, OutputBytes: 1 << 20, OpenFiles: 4096, AuditEvents: 250_000,
 	}
 	if diff := cmp.Diff(want, r.Default); diff != "" {
 		t.Error(diff)
@@ -241,8 +243,9 @@ func FuzzParse(f *testing.F) {
 		if c.parse("proctor.yaml", data) != nil || c.Complete() != nil {
 			return
 		}
-		for name, l := range map[string]LimitSet{"default": c.Limits.Default, "ceiling": c.Limits.Ceiling} {
-			if l.Timeout <= 0 || l.Memory <= 0 || !(l.CPUs > 0) || l.PIDs <= 0 || l.Scratch <= 0 || l.ScratchInodes <= 0 || l.Output <= 0 || l.OpenFiles <= 0 || l.AuditEvents <= 0 {
+		r := c.LimitRange()
+		for name, l := range map[string]box.Limits{"default": r.Default, "ceiling": r.Ceiling} {
+			if l.Timeout <= 0 || l.Memory <= 0 || !(l.CPUs > 0) || l.Processes <= 0 || l.ScratchBytes <= 0 || l.ScratchInodes <= 0 || l.OutputBytes <= 0 || l.OpenFiles <= 0 || l.AuditEvents <= 0 {
 				t.Fatalf("%s limits %+v", name, l)
 			}
 		}

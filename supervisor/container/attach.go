@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"syscall"
 
@@ -15,46 +16,80 @@ import (
 	"proctor/supervisor/box"
 )
 
-// AttachInput implements box.Box. Where the file system allows it the file itself is
-// mounted, without a copy: with its owner shown as the code's user, so that it is readable
-// inside whosever it is, and read-only, so that it is not writable. Else it is copied onto
-// the workspace.
-func (b *containerBox) AttachInput(ctx context.Context, name string, f *os.File) (box.Attachment, error) {
-	target := b.work.path("inputs", name)
-	mode := os.FileMode(0o444)
-	point, err := os.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
-	if err != nil {
-		return box.Attachment{}, fmt.Errorf("input %q: %w", name, err)
-	}
-	defer point.Close()
-	if err := point.Chmod(mode); err != nil {
-		return box.Attachment{}, fmt.Errorf("input %q: %w", name, err)
-	}
+// smallInput is up to what size, in bytes, an input is copied onto the workspace: that is faster
+// than a mount, and what the code sees, and locks, is a file of its own.
+const smallInput = 1 << 20
 
-	mountErr := b.mountInput(name, f)
-	if mountErr == nil {
-		return box.Attachment{How: "mount"}, nil
-	}
-	if err := copyInput(ctx, point, f); err != nil {
-		return box.Attachment{}, fmt.Errorf("input %q: %w", name, err)
-	}
-	return box.Attachment{How: "copy", Reason: mountErr.Error()}, nil
-}
-
-// mountInput mounts the file that f is open on at /inputs/name of the box.
-func (b *containerBox) mountInput(name string, f *os.File) error {
+// AttachInput implements box.Box. A small file is copied onto the workspace. A larger one gets
+// a name of its own in the staging directory (see stage) and is mounted from there: read-only,
+// with its owner shown as the code's user, so that it is readable inside whosever it is.
+func (b *containerBox) AttachInput(ctx context.Context, name string, f *os.File) (_ box.Attachment, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("input %q: %w", name, err)
+		}
+	}()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return err
+		return box.Attachment{}, err
 	}
-	if st.Mode&unix.S_IRUSR == 0 {
-		return fmt.Errorf("its mode %03o lets its owner not read it", st.Mode&0o777)
-	}
-	userns, err := ownerNamespace(&st, int(b.idBase+codeUID), int(b.idBase+codeGID))
+	point, err := b.work.create(filepath.Join("inputs", name))
 	if err != nil {
-		return fmt.Errorf("user namespace: %w", err)
+		return box.Attachment{}, err
 	}
-	defer userns.Close()
+	defer point.Close()
+	if st.Size <= smallInput && b.copied+st.Size <= b.spec.Limits.ScratchBytes/4 {
+		b.copied += st.Size
+		return box.Attachment{How: box.Copied, Reason: "it is small"}, copyInput(ctx, point, f)
+	}
+
+	s, err := b.runtime.stage(b.spec.ID, f)
+	if err != nil {
+		return box.Attachment{}, err
+	}
+	defer s.close()
+	if s.how == box.Mounted {
+		err := b.mountInput(name, s.file, &st)
+		if err == nil {
+			return box.Attachment{How: box.Mounted}, nil
+		}
+		if err := s.recreate(); err != nil {
+			return box.Attachment{}, err
+		}
+		s.why = err.Error()
+	}
+	if s.how == box.Copied {
+		if err := b.runtime.allot(s, st.Size); err != nil {
+			return box.Attachment{}, err
+		}
+		if err := copyInput(ctx, s.file, f); err != nil {
+			return box.Attachment{}, err
+		}
+	}
+	if err := b.mountInput(name, s.file, nil); err != nil {
+		return box.Attachment{}, err
+	}
+	return box.Attachment{How: s.how, Reason: s.why}, nil
+}
+
+// mountInput mounts the file that f is open on at /inputs/name of the box. Where st is given,
+// it tells the owner that is to be shown as the code's user.
+func (b *containerBox) mountInput(name string, f *os.File, st *unix.Stat_t) error {
+	attr := unix.MountAttr{
+		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC,
+	}
+	if st != nil {
+		if st.Mode&unix.S_IRUSR == 0 {
+			return fmt.Errorf("its mode %03o lets its owner not read it", st.Mode&0o777)
+		}
+		userns, err := ownerNamespace(st, int(b.idBase+codeUID), int(b.idBase+codeGID))
+		if err != nil {
+			return fmt.Errorf("user namespace: %w", err)
+		}
+		defer userns.Close()
+		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
+		attr.Userns_fd = uint64(userns.Fd())
+	}
 	mntns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", b.pid))
 	if err != nil {
 		return err
@@ -66,10 +101,6 @@ func (b *containerBox) mountInput(name string, f *os.File) error {
 		return fmt.Errorf("open_tree: %w", err)
 	}
 	defer unix.Close(tree)
-	attr := unix.MountAttr{
-		Attr_set:  unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_IDMAP,
-		Userns_fd: uint64(userns.Fd()),
-	}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		return fmt.Errorf("mount_setattr: %w", err)
 	}
@@ -120,7 +151,7 @@ func ownerNamespace(st *unix.Stat_t, uid, gid int) (*os.File, error) {
 	return ns, err
 }
 
-// copyInput copies from the start, whatever f's position, which may be shared with the
+// copyInput copies all that from has, from the start, whatever f's position, which may be shared with the
 // caller.
 func copyInput(ctx context.Context, to, from *os.File) error {
 	info, err := from.Stat()
@@ -138,7 +169,7 @@ func copyInput(ctx context.Context, to, from *os.File) error {
 			return nil
 		}
 		if errors.Is(err, unix.ENOSPC) {
-			return fmt.Errorf("a copy of its %d bytes does not fit in the scratch limit: %w", info.Size(), err)
+			return fmt.Errorf("there is no room for a copy of its %d bytes: %w", info.Size(), err)
 		}
 		if err != nil {
 			return err

@@ -51,7 +51,7 @@ func newHost(t *testing.T) *host {
 	must(t, cgroups.MakeParent(parent))
 	t.Cleanup(func() { cgroups.RemoveIfEmpty(parent) })
 	h.Runtime, err = New(Options{
-		Client: client, Namespace: parent, Cgroups: cgroups, Parent: parent, Dir: h.dir, Runc: h.daemon.RuncOptions(),
+		Client: client, Namespace: parent, Address: h.daemon.Address(), ShimSockets: h.daemon.ShimSocketDir(), Bundles: h.daemon.BundleDir(), Cgroups: cgroups, Parent: parent, Dir: h.dir, Staging: filepath.Join(h.dir, "inputs"), Runc: h.daemon.RuncOptions(),
 		Init: filepath.Join(testenv.BinDir(t), "proctor-init"), Snapshotter: "overlayfs", Logger: testenv.Logger(t),
 	})
 	must(t, err)
@@ -67,10 +67,33 @@ func TestBoxRoot(t *testing.T) {
 		name string
 		f    func(*testing.T, *host)
 	}{
-		{"box", testBox}, {"attach input", testAttachInput}, {"attach too large an input", testAttachInputTooLarge},
-		{"kill", testKill}, {"create refuses", testCreateRefuses}, {"sweep", testSweep},
+		{"box", testBox}, {"attach input", testAttachInput}, {"inputs of other file systems", testAttachForeign},
+		{"attach too large an input", testAttachInputTooLarge}, {"sweep inputs", testSweepInputs},
+		{"kill", testKill}, {"create refuses", testCreateRefuses}, {"sweep", testSweep}, {"sweep bundle", testSweepBundle},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.f(t, h) })
+	}
+}
+
+// What was to clean up after a killed shim was killed as well: neither containerd nor runc knows
+// what they have left.
+func testSweepBundle(t *testing.T, h *host) {
+	bundle, state := filepath.Join(h.Bundles, h.Namespace, "half"), filepath.Join(h.Runc.Root, h.Namespace, "half")
+	rootfs := filepath.Join(bundle, "rootfs")
+	for _, dir := range []string{rootfs, state, h.boxDir("half")} {
+		must(t, os.MkdirAll(dir, 0o700))
+	}
+	must(t, unix.Mount("tmpfs", rootfs, "tmpfs", 0, "size=64k"))
+	t.Cleanup(func() { _ = unix.Unmount(rootfs, unix.MNT_DETACH) })
+	ids, err := h.Sweep(t.Context())
+	must(t, err)
+	if !slices.Equal(ids, []string{"half"}) {
+		t.Errorf("swept %q", ids)
+	}
+	for _, dir := range []string{bundle, state} {
+		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is there: %v", dir, err)
+		}
 	}
 }
 
@@ -170,109 +193,6 @@ func testBox(t *testing.T, h *host) {
 	u, err := b.Usage()
 	if err != nil || u.CPU <= 0 || u.MemoryPeak <= 0 {
 		t.Errorf("usage %+v, %v", u, err)
-	}
-}
-
-// An input of any owner and mode is readable and not writable, and says how it got in.
-func testAttachInput(t *testing.T, h *host) {
-	b := h.newBox(t, "inputs")
-	dir := testenv.Dir(t)
-	tmpfs := filepath.Join(dir, "tmpfs")
-	must(t, os.Mkdir(tmpfs, 0o700))
-	must(t, unix.Mount("tmpfs", tmpfs, "tmpfs", unix.MS_NOSUID, "size=1m"))
-	t.Cleanup(func() { unix.Unmount(tmpfs, unix.MNT_DETACH) })
-
-	file := func(path, content string, uid int, mode os.FileMode) *os.File {
-		must(t, os.WriteFile(path, []byte(content), 0o600))
-		must(t, os.Chown(path, uid, uid))
-		must(t, os.Chmod(path, mode))
-		f, err := os.Open(path)
-		must(t, err)
-		t.Cleanup(func() { f.Close() })
-		return f
-	}
-	files := map[string]*os.File{
-		"roots":    file(filepath.Join(dir, "a"), "roots", 0, 0o600),
-		"users":    file(filepath.Join(dir, "b"), "users", 4711, 0o400),
-		"open":     file(filepath.Join(dir, "c"), "open", 4711, 0o777|os.ModeSetuid),
-		"odd näme": file(filepath.Join(dir, "d\n"), "odd", 0, 0o644),
-		"-rf":      file(filepath.Join(dir, "e"), "dash", 0, 0o644),
-		"unread":   file(filepath.Join(dir, "f"), "unread", 0, 0),
-		"on-tmpfs": file(filepath.Join(tmpfs, "g"), "on-tmpfs", 0, 0o600),
-		"big":      file(filepath.Join(dir, "h"), strings.Repeat("big", 100_000), 0, 0o600),
-		"empty":    file(filepath.Join(dir, "i"), "", 0, 0o600),
-		"unlinked": file(filepath.Join(dir, "j"), "unlinked", 0, 0o600),
-		"memory":   memory(t, "memory"),
-	}
-	must(t, os.Remove(filepath.Join(dir, "j")))
-	how := map[string]box.Attachment{}
-	for name, f := range files {
-		a, err := b.AttachInput(t.Context(), name, f)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if a.How != "mount" && (a.How != "copy" || a.Reason == "") {
-			t.Errorf("%s: %+v", name, a)
-		}
-		how[name] = a
-	}
-	for _, name := range []string{"roots", "users", "open"} {
-		if how[name].How != "mount" {
-			t.Errorf("%s of an ordinary file system: %+v", name, how[name])
-		}
-	}
-	if how["unread"].How != "copy" || how["memory"].How != "copy" {
-		t.Errorf("unread %+v, memory %+v", how["unread"], how["memory"])
-	}
-	if _, err := b.AttachInput(t.Context(), "roots", files["users"]); !errors.Is(err, os.ErrExist) {
-		t.Errorf("a second of that name: %v", err)
-	}
-
-	_, out := h.sh(t, b, `cd /inputs
-		for f in *; do
-			echo "$f: $(head -c 20 -- "$f" 2>&1 | tr '\n' ' ')"
-			(echo x >> "./$f") 2>/dev/null && echo "$f can be written"
-			chmod 666 "./$f" 2>/dev/null && echo "$f can be changed"
-			mv "./$f" other 2>/dev/null && echo "$f can be moved"
-			rm -f "./$f" 2>/dev/null && echo "$f can be removed"
-			"./$f" 2>/dev/null && echo "$f can be run"
-		done
-		touch new 2>/dev/null && echo "new files can be made"
-		ls -A | wc -l`)
-	for name, f := range files {
-		content := make([]byte, 20)
-		n, _ := f.ReadAt(content, 0)
-		if !strings.Contains(out, fmt.Sprintf("%s: %s\n", name, content[:n])) {
-			t.Errorf("%s is not what it was", name)
-		}
-	}
-	if strings.Contains(out, " can be ") || !strings.Contains(out, fmt.Sprintf("\n%d\n", len(files))) {
-		t.Errorf("it wrote %s", out)
-	}
-	data, err := os.ReadFile(filepath.Join(dir, "a"))
-	if err != nil || string(data) != "roots" {
-		t.Errorf("the caller's file is %q, %v", data, err)
-	}
-}
-
-func memory(t *testing.T, content string) *os.File {
-	t.Helper()
-	fd, err := unix.MemfdCreate("input", unix.MFD_CLOEXEC)
-	must(t, err)
-	f := os.NewFile(uintptr(fd), "memfd")
-	t.Cleanup(func() { f.Close() })
-	_, err = f.WriteString(content)
-	must(t, err)
-	return f
-}
-
-// A copy that does not fit is said, and leaves the box to be destroyed.
-func testAttachInputTooLarge(t *testing.T, h *host) {
-	b := h.newBox(t, "large")
-	f := memory(t, "x")
-	must(t, f.Truncate(20<<20))
-	if _, err := b.AttachInput(t.Context(), "large", f); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), `"large"`) {
-		t.Errorf("got %v", err)
 	}
 }
 

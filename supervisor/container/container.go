@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"proctor/supervisor/box"
 )
@@ -30,10 +31,12 @@ type containerBox struct {
 	listener  *net.UnixListener
 	container containerd.Container
 	task      containerd.Task
-	pid       uint32 // of init, on the host
+	pid       uint32   // of init, on the host
+	shim      *os.File // its process; nil where it could not be held
 	cgroupID  uint64
 	control   *box.Control
-	tasked    bool // containerd was asked for a task
+	tasked    bool  // containerd was asked for a task
+	copied    int64 // bytes of inputs that are on the workspace
 
 	exited chan box.Exit
 	waited chan struct{} // closed when the goroutine of Go is done
@@ -154,6 +157,11 @@ func (b *containerBox) Kill(ctx context.Context) error {
 	return b.runtime.Cgroups.Kill(ctx, b.group())
 }
 
+// Terminate implements box.Box.
+func (b *containerBox) Terminate() error {
+	return b.runtime.Cgroups.Signal(b.group(), unix.SIGTERM, int(b.pid))
+}
+
 // Usage implements box.Box.
 func (b *containerBox) Usage() (box.Usage, error) {
 	u, err := b.runtime.Cgroups.Usage(b.group())
@@ -203,19 +211,27 @@ func (b *containerBox) Destroy(ctx context.Context) error {
 	}
 	b.tasked = false
 	if b.task != nil {
-		_, err := b.task.Delete(ctx, containerd.WithProcessKill)
-		step("delete task", err)
+		step("delete task", b.deleteTask(ctx))
 		b.task = nil
 	}
 	if b.container != nil {
 		step("delete container", b.container.Delete(ctx, containerd.WithSnapshotCleanup))
 		b.container = nil
 	}
+	if b.shim != nil {
+		b.shim.Close()
+		b.shim = nil
+	}
+	if len(errs) == 0 {
+		step("remove bundle", b.runtime.removeBundle(b.spec.ID))
+	}
+	step("remove the shim's socket", b.runtime.removeShimSocket(b.spec.ID))
 	step("remove cgroup", b.runtime.Cgroups.Remove(b.group()))
 	if b.work != nil {
 		step("remove workspace", b.work.close())
 		b.work = nil
 	}
+	step("remove inputs", b.runtime.unstage(b.spec.ID))
 	if b.idBase != 0 {
 		b.runtime.ids.give(b.idBase)
 		b.runtime.processors.give(b.cpus)

@@ -16,22 +16,29 @@ import (
 	"github.com/containerd/containerd/api/types/runc/options"
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"golang.org/x/sync/errgroup"
 
 	"proctor/supervisor/box"
 	"proctor/supervisor/cgroup"
 )
 
-// Options of New. Every field is required.
+// Options of New. Every field is required, but for those that say what they are without.
 type Options struct {
 	Client      *containerd.Client // stays the caller's
 	Namespace   string             // containerd's: one per supervisor instance
+	Address     string             // containerd's socket, and
+	ShimSockets string             // the directory of its shims', by which these are known
+	Bundles     string             // where it has its containers' bundles; empty: its own business
 	Cgroups     cgroup.Host
-	Parent      string           // cgroup below which boxes get theirs; exists
-	Dir         string           // for workspaces; on the same mount namespace as containerd's shims
-	Runc        *options.Options // containerd's for the runc shim; nil: its defaults
-	Init        string           // the box's init binary
-	Snapshotter string
-	Logger      *slog.Logger
+	Parent      string // cgroup below which boxes get theirs; exists
+	Dir         string // for workspaces; on the same mount namespace as containerd's shims
+	Staging     string // where large inputs get a name; best on the file system that has them
+	// StagingReserve is what copies of inputs leave free there, in bytes.
+	StagingReserve int64
+	Runc           *options.Options // containerd's for the runc shim; nil: its defaults
+	Init           string           // the box's init binary
+	Snapshotter    string
+	Logger         *slog.Logger
 }
 
 // Runtime implements box.Runtime.
@@ -39,6 +46,7 @@ type Runtime struct {
 	Options
 	ids        idRanges
 	processors processors
+	allotting  sync.Mutex // held while a copy takes its room
 }
 
 // New checks the options. There is nothing to close.
@@ -49,8 +57,10 @@ func New(o Options) (*Runtime, error) {
 	if o.Runc == nil {
 		o.Runc = &options.Options{}
 	}
-	if err := os.MkdirAll(filepath.Join(o.Dir, "boxes"), 0o700); err != nil {
-		return nil, fmt.Errorf("container runtime: %w", err)
+	for _, dir := range []string{filepath.Join(o.Dir, "boxes"), o.Staging} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("container runtime: %w", err)
+		}
 	}
 	return &Runtime{Options: o, ids: idRanges{used: map[uint32]bool{}}}, nil
 }
@@ -116,6 +126,9 @@ func (r *Runtime) Create(ctx context.Context, spec box.Spec) (_ box.Box, err err
 		return nil, err
 	}
 	b.pid = b.task.Pid()
+	if b.shim, err = holdShim(b.pid); err != nil {
+		return nil, err
+	}
 	if b.cgroupID, err = r.Cgroups.ID(r.group(spec.ID)); err != nil {
 		return nil, fmt.Errorf("%w: runc made no cgroup v2 directory for the box", err)
 	}
@@ -126,7 +139,7 @@ func (r *Runtime) Create(ctx context.Context, spec box.Spec) (_ box.Box, err err
 }
 
 // Sweep implements box.Runtime. It looks in the places this instance puts things, not
-// at names: containerd's namespace, the parent cgroup, the workspace directory.
+// at names: containerd's namespace, the parent cgroup, the directories of workspaces and inputs.
 func (r *Runtime) Sweep(ctx context.Context) ([]string, error) {
 	ctx = r.namespaced(ctx)
 	found := map[string]bool{}
@@ -136,9 +149,14 @@ func (r *Runtime) Sweep(ctx context.Context) ([]string, error) {
 	errs = append(errs, err)
 	groups, err := r.Cgroups.Children(r.Parent)
 	errs = append(errs, err)
-	entries, err := os.ReadDir(filepath.Join(r.Dir, "boxes"))
-	if !errors.Is(err, fs.ErrNotExist) {
-		errs = append(errs, err)
+	for _, dir := range []string{filepath.Join(r.Dir, "boxes"), r.Staging} {
+		entries, err := os.ReadDir(dir)
+		if !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, e := range entries {
+			found[e.Name()] = true
+		}
 	}
 	for _, c := range containers {
 		found[c.ID()] = true
@@ -146,20 +164,29 @@ func (r *Runtime) Sweep(ctx context.Context) ([]string, error) {
 	for _, g := range groups {
 		found[g] = true
 	}
-	for _, e := range entries {
-		found[e.Name()] = true
-	}
 
+	// Several at a time: who starts again after a crash is waited for.
+	const atOnce = 8
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	var mu sync.Mutex
 	var ids []string
 	for id := range found {
-		r.Logger.Info("sweeping what an earlier supervisor left", "run", id)
-		b := &containerBox{runtime: r, spec: box.Spec{ID: id}, work: &workspace{dir: r.boxDir(id)}}
-		if err := b.Destroy(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("sweep %s: %w", id, err))
-			continue
-		}
-		ids = append(ids, id)
+		group.Go(func() error {
+			r.Logger.Info("sweeping what an earlier supervisor left", "run", id)
+			b := &containerBox{runtime: r, spec: box.Spec{ID: id}, work: &workspace{dir: r.boxDir(id)}}
+			err := b.Destroy(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, fmt.Errorf("sweep %s: %w", id, err))
+			} else {
+				ids = append(ids, id)
+			}
+			return nil
+		})
 	}
+	_ = group.Wait() // it has no error of its own
 	return ids, errors.Join(errs...)
 }
 

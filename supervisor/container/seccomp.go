@@ -1,6 +1,7 @@
 package container
 
 import (
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ const identity = "identity: without capabilities these can only read, or set wha
 // the kernel itself refuses without privilege are not among them: that a program tried is
 // worth knowing.
 func Permitted() []string {
-	calls := slices.Clone(native[runtime.GOARCH].calls)
+	calls := append(slices.Clone(native[runtime.GOARCH].calls), limitCalls...)
 	for _, g := range allowed {
 		for _, call := range g.names {
 			if g.why != identity || !strings.HasPrefix(call, "set") && call != "capset" {
@@ -82,13 +83,13 @@ var allowed = []callGroup{
 		"futex_wait", "futex_waitv", "futex_wake", "get_robust_list", "get_thread_area",
 		"getcpu", "getpgid", "getpgrp", "getpid", "getppid", "getpriority", "getrlimit",
 		"getrusage", "getsid", "gettid", "ioprio_get", "ioprio_set", "kill", "pidfd_open",
-		"pidfd_send_signal", "prctl", "prlimit64", "rseq", "rt_sigaction", "rt_sigpending",
+		"pidfd_send_signal", "prctl", "rseq", "rt_sigaction", "rt_sigpending",
 		"rt_sigprocmask", "rt_sigqueueinfo", "rt_sigreturn", "rt_sigsuspend", "rt_sigtimedwait",
 		"rt_tgsigqueueinfo", "sched_get_priority_max", "sched_get_priority_min",
 		"sched_getaffinity", "sched_getattr", "sched_getparam", "sched_getscheduler",
 		"sched_rr_get_interval", "sched_setaffinity", "sched_setattr", "sched_setparam",
 		"sched_setscheduler", "sched_yield", "set_robust_list", "set_thread_area",
-		"set_tid_address", "setpgid", "setpriority", "setrlimit", "setsid", "sigaltstack",
+		"set_tid_address", "setpgid", "setpriority", "setsid", "sigaltstack",
 		"tgkill", "tkill", "vfork", "wait4", "waitid",
 	}},
 	{identity, []string{
@@ -133,6 +134,16 @@ var fcntlCommands = []uint64{
 	unix.F_DUPFD_CLOEXEC, unix.F_SETPIPE_SZ, unix.F_GETPIPE_SZ, unix.F_ADD_SEALS, unix.F_GET_SEALS, unix.F_GET_RW_HINT,
 }
 
+// limitCalls set limits of resources. One is not the code's to set: that of core dumps, which
+// Linux takes for files alone, so that at zero it still hands a crash to the host's
+// /proc/sys/kernel/core_pattern where that is a program (systemd-coredump, apport): run as root,
+// outside, on the code's memory. At one, and at nothing else, it does not (core(5)). Programs that
+// turn their core dumps off are told that it is done.
+var limitCalls = []string{"prlimit64", "setrlimit"}
+
+// limits is the number of resources that have limits (RLIM_NLIMITS of Linux).
+const limits = 16
+
 // namespaceFlags are the flags of clone(2) that make namespaces. CLONE_NEWTIME shares its
 // bit with the exit signal there and cannot be given.
 const namespaceFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS |
@@ -165,6 +176,18 @@ func seccomp() *specs.LinuxSeccomp {
 	p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{
 		Names: []string{"clone3"}, Action: specs.ActErrno, ErrnoRet: &enosys,
 	})
+	for resource := range uint64(limits) {
+		if resource != unix.RLIMIT_CORE {
+			allow([]string{"prlimit64"}, equal(1, resource))
+			allow([]string{"setrlimit"}, equal(0, resource))
+		}
+	}
+	allow([]string{"prlimit64"}, equal(1, unix.RLIMIT_CORE), masked(2, math.MaxUint64, 0)) // to ask
+	done := uint(0)
+	p.Syscalls = append(p.Syscalls,
+		specs.LinuxSyscall{Names: []string{"setrlimit"}, Action: specs.ActErrno, ErrnoRet: &done, Args: []specs.LinuxSeccompArg{equal(0, unix.RLIMIT_CORE)}},
+		specs.LinuxSyscall{Names: []string{"prlimit64"}, Action: specs.ActErrno, ErrnoRet: &done, Args: []specs.LinuxSeccompArg{equal(1, unix.RLIMIT_CORE), {Index: 2, Op: specs.OpNotEqual}}},
+	)
 	for _, command := range fcntlCommands {
 		allow([]string{"fcntl"}, equal(1, command))
 	}

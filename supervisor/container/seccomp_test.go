@@ -32,10 +32,14 @@ func verdict(t testing.TB, p *specs.LinuxSeccomp, name string, args ...uint64) u
 		}
 		match := true
 		for _, a := range rule.Args {
-			if a.Op != specs.OpMaskedEqual {
+			switch a.Op {
+			case specs.OpMaskedEqual:
+				match = match && all[a.Index]&a.Value == a.ValueTwo
+			case specs.OpNotEqual:
+				match = match && all[a.Index] != a.Value
+			default:
 				t.Fatalf("%s: operator %s", name, a.Op)
 			}
-			match = match && all[a.Index]&a.Value == a.ValueTwo
 		}
 		if match {
 			return answer(rule.Action, rule.ErrnoRet)

@@ -28,21 +28,11 @@ const idRange = 65536
 // cpuPeriod is the CFS bandwidth period in microseconds: the kernel's default.
 const cpuPeriod = 100_000
 
-// inodeBytes is what a tmpfs inode costs the memory cgroup, rounded up. Measured on
-// Linux 6.18: about 1 KiB with its dentry.
-const inodeBytes = 1024
-
-// overhead is what init and the kernel's own bookkeeping for the box need.
-const overhead = 4 << 20
-
 func ociSpec(spec box.Spec, idBase uint32, cgroupPath string, w *workspace, initBinary string) *specs.Spec {
-	// What is written to scratch is charged to the same cgroup: without room for it, a
-	// full scratch would be an OOM kill instead of ENOSPC.
-	memory := spec.Limits.Memory + spec.Limits.ScratchBytes + spec.Limits.ScratchInodes*inodeBytes + overhead
+	memory := spec.Limits.Charged()
 	quota := int64(math.Round(spec.Limits.CPUs * cpuPeriod))
 	period := uint64(cpuPeriod)
 	pids := spec.Limits.Processes
-	nofile := uint64(spec.Limits.OpenFiles)
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: idBase, Size: idRange}}
 
 	return &specs.Spec{
@@ -56,10 +46,8 @@ func ociSpec(spec box.Spec, idBase uint32, cgroupPath string, w *workspace, init
 			User:            specs.User{UID: codeUID, GID: codeGID},
 			NoNewPrivileges: true,
 			Capabilities:    &specs.LinuxCapabilities{},
-			Rlimits: []specs.POSIXRlimit{
-				{Type: "RLIMIT_CORE", Soft: 0, Hard: 0},
-				{Type: "RLIMIT_NOFILE", Soft: min(1024, nofile), Hard: nofile},
-			},
+			Rlimits:         rlimits(uint64(spec.Limits.OpenFiles)),
+			OOMScoreAdj:     new(oomScoreAdj),
 		},
 		Mounts: mounts(w, initBinary),
 		Linux: &specs.Linux{
@@ -97,22 +85,43 @@ func ociSpec(spec box.Spec, idBase uint32, cgroupPath string, w *workspace, init
 	}
 }
 
-// maskedPaths show the host, or the kernel, to whoever reads them. They appear empty.
+// oomScoreAdj makes a box the first to go when the host is out of memory, and not, as what the
+// supervisor starts would otherwise be, the last: its unit protects it. Code can only raise it.
+const oomScoreAdj = 500
+
+// rlimits are those that must not come from whoever started the supervisor: its unit may lock any
+// memory, its user may be one with rights to real-time scheduling.
+func rlimits(files uint64) []specs.POSIXRlimit {
+	return []specs.POSIXRlimit{
+		{Type: "RLIMIT_CORE", Soft: 1, Hard: 1},                // see limitCalls
+		{Type: "RLIMIT_MEMLOCK", Soft: 8 << 20, Hard: 8 << 20}, // the kernel's default
+		{Type: "RLIMIT_NICE", Soft: 0, Hard: 0},
+		{Type: "RLIMIT_NOFILE", Soft: min(1024, files), Hard: files},
+		{Type: "RLIMIT_RTPRIO", Soft: 0, Hard: 0},
+	}
+}
+
+// maskedPaths show the host, its load or its hardware to whoever reads them, and no ordinary
+// code needs them. They appear empty. (docs/privilege.md has what is left, and why.)
 var maskedPaths = []string{
-	"/proc/acpi", "/proc/asound", "/proc/buddyinfo", "/proc/cmdline", "/proc/config.gz",
-	"/proc/consoles", "/proc/diskstats", "/proc/driver", "/proc/interrupts", "/proc/iomem",
-	"/proc/ioports", "/proc/kallsyms", "/proc/kcore", "/proc/key-users", "/proc/keys",
-	"/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags",
-	"/proc/latency_stats", "/proc/locks", "/proc/modules", "/proc/mtrr", "/proc/pagetypeinfo",
-	"/proc/partitions", "/proc/sched_debug", "/proc/schedstat", "/proc/scsi", "/proc/slabinfo",
-	"/proc/softirqs", "/proc/sysvipc", "/proc/timer_list", "/proc/timer_stats", "/proc/tty",
-	"/proc/vmallocinfo", "/proc/zoneinfo",
+	"/proc/acpi", "/proc/allocinfo", "/proc/asound", "/proc/bootconfig", "/proc/buddyinfo",
+	"/proc/bus", "/proc/cmdline", "/proc/config.gz", "/proc/consoles", "/proc/crypto",
+	"/proc/devices", "/proc/diskstats", "/proc/dma", "/proc/driver", "/proc/dynamic_debug",
+	"/proc/fb", "/proc/fs", "/proc/interrupts", "/proc/iomem", "/proc/ioports", "/proc/irq",
+	"/proc/kallsyms", "/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg",
+	"/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags", "/proc/latency_stats",
+	"/proc/lock_stat", "/proc/lockdep", "/proc/lockdep_chains", "/proc/lockdep_stats",
+	"/proc/locks", "/proc/mdstat", "/proc/misc", "/proc/modules", "/proc/mtrr",
+	"/proc/pagetypeinfo", "/proc/partitions", "/proc/pressure", "/proc/profile",
+	"/proc/sched_debug", "/proc/schedstat", "/proc/scsi", "/proc/slabinfo", "/proc/softirqs",
+	"/proc/swaps", "/proc/sys/kernel/random/boot_id", "/proc/sysvipc", "/proc/timer_list",
+	"/proc/timer_stats", "/proc/tty", "/proc/vmallocinfo", "/proc/vmcore", "/proc/zoneinfo",
 }
 
 // readonlyPaths would change the host if they could be written. (The user namespace
 // refuses that too: two locks.)
 var readonlyPaths = []string{
-	"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
+	"/proc/sys", "/proc/sysrq-trigger",
 }
 
 func mounts(w *workspace, initBinary string) []specs.Mount {

@@ -21,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 var testLimits = box.Limits{
-	Timeout: time.Minute, Memory: 1 << 30, CPUs: 1.5, Processes: 256, ScratchBytes: 512 << 20, ScratchInodes: 65_536, OutputBytes: 1 << 20, OpenFiles: 4096, AuditEvents: 250_000,
+	Timeout: time.Minute, Memory: 1 << 30, CPUs: 1.5, CPUTime: time.Hour, Processes: 256, ScratchBytes: 512 << 20, ScratchInodes: 65_536, OutputBytes: 1 << 20, OpenFiles: 4096, AuditEvents: 250_000,
 }
 
 func testSpec() *specs.Spec {
@@ -92,15 +92,15 @@ func TestSpecConfines(t *testing.T) {
 	for _, l := range p.Rlimits {
 		limits[l.Type] = [2]uint64{l.Soft, l.Hard}
 	}
-	if limits["RLIMIT_CORE"] != [2]uint64{0, 0} || limits["RLIMIT_NOFILE"] != [2]uint64{1024, 4096} {
+	if len(limits) != 5 || limits["RLIMIT_CORE"] != [2]uint64{1, 1} || limits["RLIMIT_RTPRIO"] != [2]uint64{} || limits["RLIMIT_NICE"] != [2]uint64{} || limits["RLIMIT_NOFILE"] != [2]uint64{1024, 4096} {
 		t.Errorf("rlimits %v", limits)
 	}
-	for _, path := range []string{"/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/kallsyms", "/proc/kmsg", "/proc/sched_debug", "/proc/cmdline"} {
+	for _, path := range []string{"/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/kallsyms", "/proc/kmsg", "/proc/sched_debug", "/proc/cmdline", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/pressure"} {
 		if !slices.Contains(s.Linux.MaskedPaths, path) {
 			t.Errorf("%s can be read", path)
 		}
 	}
-	for _, path := range []string{"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"} {
+	for _, path := range []string{"/proc/sys", "/proc/sysrq-trigger"} {
 		if !slices.Contains(s.Linux.ReadonlyPaths, path) {
 			t.Errorf("%s can be written", path)
 		}
@@ -160,7 +160,8 @@ func TestSpecFewOpenFiles(t *testing.T) {
 	limits := testLimits
 	limits.OpenFiles = 16
 	s := ociSpec(box.Spec{Limits: limits}, 1<<30, "g", &workspace{dir: "/w"}, "/i")
-	if l := s.Process.Rlimits[1]; l.Soft != 16 || l.Hard != 16 {
+	files := slices.IndexFunc(s.Process.Rlimits, func(l specs.POSIXRlimit) bool { return l.Type == "RLIMIT_NOFILE" })
+	if l := s.Process.Rlimits[files]; l.Soft != 16 || l.Hard != 16 {
 		t.Errorf("%+v: runc refuses a soft limit above the hard one", l)
 	}
 }

@@ -108,21 +108,33 @@ func (w *workspace) path(elem ...string) string {
 
 // put writes a file that everybody in the box can read.
 func (w *workspace) put(name string, content []byte) error {
-	p := w.path(name)
-	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-		return err
-	}
-	for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
-		if err := os.Chmod(w.path(dir), 0o755); err != nil { // past the umask
-			return err
-		}
-	}
-	f, err := os.OpenFile(p, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o444)
+	f, err := w.create(name)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
-	return errors.Join(err, f.Chmod(0o444), f.Close())
+	return errors.Join(err, f.Close())
+}
+
+// create makes a file that everybody in the box can read, and its directories.
+func (w *workspace) create(name string) (*os.File, error) {
+	p := w.path(name)
+	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		return nil, err
+	}
+	for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
+		if err := os.Chmod(w.path(dir), 0o755); err != nil { // past the umask
+			return nil, err
+		}
+	}
+	f, err := os.OpenFile(p, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o444)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Chmod(0o444); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // close unmounts and removes the workspace; it may be called again.

@@ -184,7 +184,7 @@ func TestCopyInput(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	must(t, err)
 	defer full.Close()
-	if err := copyInput(t.Context(), full, from); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "scratch limit") {
+	if err := copyInput(t.Context(), full, from); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("without room: %v", err)
 	}
 }

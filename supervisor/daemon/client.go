@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"fmt"
+	"path/filepath"
 	"time"
 
 	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/defaults"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 )
@@ -52,4 +54,22 @@ func (d *Daemon) FIFODir() string {
 		return ""
 	}
 	return d.opts.FIFODir()
+}
+
+// ShimSocketDir is where shims have their sockets; for an external containerd, where they
+// are if nobody said otherwise.
+func (d *Daemon) ShimSocketDir() string {
+	if d.external {
+		return filepath.Join(defaults.DefaultStateDir, "s")
+	}
+	return d.opts.shimSocketDir()
+}
+
+// BundleDir is where a private containerd has the bundles of its tasks, by namespace; empty for
+// an external one.
+func (d *Daemon) BundleDir() string {
+	if d.external {
+		return ""
+	}
+	return d.opts.bundles()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"os"
 	"text/template"
 
 	"github.com/google/renameio/v2"
@@ -113,6 +114,10 @@ func (o Options) writeConfig() error {
 	data, err := o.config()
 	if err != nil {
 		return err
+	}
+	// The same as before needs no room: a disk may be full.
+	if old, err := os.ReadFile(o.configFile()); err == nil && bytes.Equal(old, data) {
+		return nil
 	}
 	return renameio.WriteFile(o.configFile(), data, 0o600)
 }

@@ -110,6 +110,11 @@ func (d *Daemon) prepare() error {
 	if err := o.endLeftover(); err != nil {
 		return err
 	}
+	if o.EndTasks != "" {
+		if err := o.endTasks(); err != nil {
+			return err
+		}
+	}
 	d.removeSockets()
 	if err := o.writeConfig(); err != nil {
 		return fmt.Errorf("write containerd's configuration: %w", err)

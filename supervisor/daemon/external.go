@@ -93,3 +93,22 @@ func majorVersion(v string) (int, bool) {
 	n, err := strconv.Atoi(major)
 	return n, err == nil
 }
+
+// StoreRoot is where containerd keeps what its snapshotter of that name makes; empty where it
+// does not say, or says what is not there.
+func (d *Daemon) StoreRoot(ctx context.Context, client *containerd.Client, snapshotter string) string {
+	ctx, cancel := context.WithTimeout(ctx, externalTimeout)
+	defer cancel()
+	all, err := client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1")
+	if err != nil {
+		return ""
+	}
+	for _, p := range all.Plugins {
+		if root := p.Exports["root"]; p.ID == snapshotter && root != "" {
+			if _, err := os.Stat(root); err == nil {
+				return root
+			}
+		}
+	}
+	return ""
+}

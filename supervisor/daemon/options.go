@@ -48,6 +48,10 @@ type Options struct {
 	// how long each may take. After three without an answer it is taken for hung, killed
 	// and restarted. Default 10 s.
 	ProbeInterval time.Duration
+	// EndTasks is the namespace whose tasks, if an earlier containerd of this State left any,
+	// Start ends before containerd would take them over one by one. Their processes are left to
+	// whose cgroup they are in. Default: none, tasks go on.
+	EndTasks string
 }
 
 func (o Options) withDefaults() (Options, error) {

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -91,21 +90,5 @@ func TestConfigHasNoNetworkListener(t *testing.T) {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("configuration lacks %s:\n%s", want, data)
 		}
-	}
-}
-
-func TestStartNeedsRoot(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("this is root")
-	}
-	dir := t.TempDir()
-	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, err := Start(context.Background(), Options{Binary: filepath.Join(dir, "containerd"), Root: "/tmp/r", State: "/tmp/s"})
-	if err == nil || !strings.Contains(err.Error(), "sudo") {
-		t.Fatalf("got %v", err)
 	}
 }

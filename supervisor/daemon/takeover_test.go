@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	"proctor/supervisor/daemon"
 	"proctor/testenv"
 )
@@ -67,6 +69,79 @@ func TestSuccessorTakesOver(t *testing.T) {
 	}
 }
 
+// A successor that wants none of a namespace's tasks finds them gone; another namespace's go on.
+func TestSuccessorEndsTasks(t *testing.T) {
+	rootTest(t)
+	opts := testenv.DaemonOptions(t)
+	first, err := daemon.Start(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := startTask(t, opts.RuncOptions(), connect(t, first), "heirloom")
+	if err := first.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	opts.EndTasks = "another"
+	second, err := daemon.Start(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, connect(t, second), "heirloom", task.Pid())
+	if err := second.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	opts.EndTasks = namespace
+	third := testenv.StartContainerd(t, opts)
+	// The process and its cgroup are their owner's to end.
+	groups, err := os.ReadFile("/proc/" + strconv.Itoa(int(task.Pid())) + "/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	process, err := os.FindProcess(int(task.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Kill(); err != nil {
+		t.Errorf("the task's process: %v", err)
+	}
+	awaitEnd(t, int(task.Pid()))
+	for line := range strings.Lines(string(groups)) {
+		group := strings.SplitN(strings.TrimSpace(line), ":", 3)[2]
+		dirs, _ := filepath.Glob("/sys/fs/cgroup/*" + group)
+		for _, dir := range append(dirs, "/sys/fs/cgroup"+group) {
+			// A process that ended leaves its cgroup when it is collected.
+			for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+				err := os.Remove(dir)
+				if err == nil || errors.Is(err, fs.ErrNotExist) {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Error(err)
+					break
+				}
+			}
+		}
+	}
+	ctx := withNamespace(t.Context())
+	container, err := connect(t, third).LoadContainer(ctx, "heirloom")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := container.Task(ctx, nil); !errdefs.IsNotFound(err) {
+		t.Errorf("its task: %v", err)
+	}
+	if err := container.Delete(ctx); err != nil {
+		t.Error(err)
+	}
+	for _, dir := range []string{third.BundleDir(), opts.RuncRoot()} {
+		if left, _ := filepath.Glob(filepath.Join(dir, namespace, "*")); len(left) != 0 {
+			t.Errorf("left on disk: %q", left)
+		}
+	}
+}
+
 func TestStaleSocketAndPIDFile(t *testing.T) {
 	rootTest(t)
 	opts := testenv.DaemonOptions(t)
@@ -100,6 +175,12 @@ func TestExternal(t *testing.T) {
 	c := connect(t, d)
 	startTask(t, private.RuncOptions(), c, "guest")
 	endTask(t, c, "guest")
+	if root := d.StoreRoot(t.Context(), c, "overlayfs"); filepath.Base(root) != "io.containerd.snapshotter.v1.overlayfs" || !strings.HasPrefix(root, "/") {
+		t.Errorf("it keeps images in %q", root)
+	}
+	if root := d.StoreRoot(t.Context(), c, "none"); root != "" {
+		t.Errorf("a snapshotter that there is none of keeps images in %q", root)
+	}
 	if err := d.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -3,6 +3,7 @@
 package profile
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -14,12 +15,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/goccy/go-yaml/ast"
+
 	"proctor/netpolicy/egress"
 	"proctor/strictyaml"
+	"proctor/supervisor/access"
+	"proctor/supervisor/limits"
+	"proctor/supervisor/thresholds"
 )
 
 // DefaultDir is where profiles are looked for when no other place is named.
 const DefaultDir = "/etc/proctor/profiles"
+
+// Schema is the JSON Schema of a profile's file, for editors.
+//
+//go:embed schema.json
+var Schema []byte
 
 // OfflineName is the profile that is always there and grants nothing.
 const OfflineName = "offline"
@@ -36,14 +47,38 @@ var nameSyntax = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 // A Profile is what a run of its name may do. It has been checked, and is not changed.
 type Profile struct {
-	Name        string        `yaml:"-" json:"name"`
-	Description string        `yaml:"description" json:"description"` // one line for people who choose a profile
-	Egress      egress.Policy `yaml:"egress" json:"egress"`           // left out: nothing is granted
+	Name        string     `yaml:"-" json:"name"`
+	Description string     `yaml:"description" json:"description"` // one line for people who choose a profile
+	Images      []string   `yaml:"images" json:"images,omitempty"` // names of those that runs may have; left out: every one
+	Callers     access.Who `yaml:"callers" json:"callers"`         // who may use it; left out: everybody who may call
+
+	Limits      limits.Range      `yaml:"limits" json:"limits"`               // what is left out is proctor.yaml's to say
+	OnAuditLoss limits.LossPolicy `yaml:"on_audit_loss" json:"on_audit_loss"` // default: proctor.yaml's
+	Isolation   Isolation         `yaml:"isolation" json:"isolation"`         // default container
+	Alerts      thresholds.Of     `yaml:"alerts" json:"alerts"`               // what is left out is proctor.yaml's to say
+	Egress      egress.Policy     `yaml:"egress" json:"egress"`               // left out: nothing is granted
+}
+
+// Has reports whether runs may have an image.
+func (p *Profile) Has(image string) bool { return p.Images == nil || slices.Contains(p.Images, image) }
+
+// An Isolation is what stands between a run and the host.
+type Isolation string
+
+// Container is the only one there is: namespaces, a cgroup and filters of one kernel.
+const Container Isolation = "container"
+
+// UnmarshalYAML implements yaml.NodeUnmarshaler.
+func (i *Isolation) UnmarshalYAML(n ast.Node) error {
+	if *i = Isolation(strictyaml.Scalar(n)); *i != Container {
+		return strictyaml.Refuse(n, "write container, which is the only one there is")
+	}
+	return nil
 }
 
 // Offline is the built-in profile that grants nothing.
 func Offline() *Profile {
-	p := &Profile{Name: OfflineName, Description: "no network"}
+	p := &Profile{Name: OfflineName, Description: "no network", Isolation: Container}
 	if err := p.Egress.Check(); err != nil {
 		panic(err) // an empty policy has nothing that could be wrong
 	}
@@ -62,7 +97,7 @@ func Load(file string) (*Profile, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Profile{Name: name}
+	p := &Profile{Name: name, Isolation: Container}
 	if err := strictyaml.Decode(file, data, p); err != nil {
 		return nil, err
 	}
@@ -71,6 +106,10 @@ func Load(file string) (*Profile, error) {
 	if field, line, found := strictyaml.Null(data); found && field != "$" {
 		field = strings.TrimPrefix(field, "$.")
 		return nil, fmt.Errorf("%s:%d: %s has no value: write one, or remove the key", file, line, field)
+	}
+	if p.Callers.Empty() && strictyaml.Line(data, "$.callers") > 0 {
+		err := strictyaml.BadField("callers", "names nobody: give it users or groups, or remove it for everybody")
+		return nil, strictyaml.Locate(file, data, "", err)
 	}
 	if err := p.check(); err != nil {
 		return nil, strictyaml.Locate(file, data, "", err)
@@ -92,7 +131,15 @@ func (p *Profile) check() error {
 	case strings.ContainsAny(d, "\r\n") || len(d) > maxText:
 		return strictyaml.BadField("description", "has more than one line or %d bytes: keep it to one line", maxText)
 	}
-	return nil
+	for i, name := range p.Images {
+		if strings.TrimSpace(name) == "" {
+			return strictyaml.BadField(fmt.Sprintf("images[%d]", i), "is empty: name an image, as `proctor images list` does")
+		}
+	}
+	if err := p.Alerts.Check(); err != nil {
+		return err
+	}
+	return p.Limits.Check()
 }
 
 // read takes regular files alone, so that it neither waits nor reads without end.

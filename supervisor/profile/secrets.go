@@ -64,6 +64,8 @@ func (r Secrets) Read(ctx context.Context, c *egress.Credential) (secret.Secret,
 	return secret.New(data), nil
 }
 
+var errShort = fmt.Errorf("has less than %d bytes, which can't be told from other text in an answer: use a longer secret", minSecret)
+
 // checkSecret takes off one newline at the end, which editors and commands add.
 func checkSecret(data []byte) ([]byte, error) {
 	data = bytes.TrimSuffix(data, []byte("\n"))
@@ -77,9 +79,24 @@ func checkSecret(data []byte) ([]byte, error) {
 	case i >= 0:
 		return nil, errors.New("has a NUL or another control character: put the secret alone there, as text")
 	case len(data) < minSecret:
-		return nil, fmt.Errorf("has less than %d bytes, which can't be told from other text in an answer: use a longer secret", minSecret)
+		return nil, errShort
 	}
 	return data, nil
+}
+
+// SecretFile reads a secret that stands alone in a file which nobody but its owner may read.
+func SecretFile(file string) (secret.Secret, error) {
+	data, err := readSecret(file)
+	if err == nil {
+		data, err = checkSecret(data)
+	}
+	if errors.Is(err, errShort) {
+		err = fmt.Errorf("has less than %d bytes, as no URL, token or key has: put the whole of it there", minSecret)
+	}
+	if err != nil {
+		return secret.Secret{}, err
+	}
+	return secret.New(data), nil
 }
 
 // readSecret opens first and looks then, so that what it judges is what it reads.

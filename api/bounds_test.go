@@ -1,0 +1,139 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"proctor/audit"
+	"proctor/supervisor"
+)
+
+func TestBudget(t *testing.T) {
+	b := newBudget(10)
+	first, ok := b.take(1, 6)
+	if !ok {
+		t.Fatal("there is no room at all")
+	}
+	if _, ok := b.take(1, 5); ok {
+		t.Error("more than there is was given")
+	}
+	second, ok := b.take(2, 10)
+	if !ok {
+		t.Error("one caller's use is another's")
+	}
+	third, ok := b.take(1, 4)
+	if !ok {
+		t.Error("the rest was not given")
+	}
+	first()
+	second()
+	third()
+	if len(b.used) != 0 {
+		t.Errorf("left: %v", b.used)
+	}
+}
+
+// Requests that are not answered yet have a bound in bytes, which is not that of others'.
+func TestBodiesAreBounded(t *testing.T) {
+	f, c := serveWith(t, func(s *Server) { s.bodies = newBudget(3 << 20) })
+	going, end := make(chan struct{}), make(chan struct{})
+	f.onRun(func(context.Context, *supervisor.Request, supervisor.Observer) (*audit.Verdict, error) {
+		going <- struct{}{}
+		<-end
+		return &audit.Verdict{Run: myRun}, nil
+	})
+	request := &RunRequest{Language: "sh", Code: bytes.Repeat([]byte("#"), 1<<20)} // 4/3 of it in base64
+	done := make(chan error, 2)
+	for range 2 {
+		go func() {
+			_, err := c.Run(context.Background(), request, nil, RunHandler{})
+			done <- err
+		}()
+		<-going
+	}
+	var e *Error
+	if _, err := c.Run(t.Context(), request, nil, RunHandler{}); !errors.As(err, &e) || e.Code != http.StatusTooManyRequests || e.RetryAfter == 0 || !strings.Contains(e.Message, "may have 3145728 together") {
+		t.Errorf("%+v", err)
+	}
+	close(end)
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	go func() { <-going }()
+	if _, err := c.Run(t.Context(), request, nil, RunHandler{}); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+}
+
+// Connections that say nothing have a bound; those who come when they are gone are served.
+func TestConnectionsAreBounded(t *testing.T) {
+	_, c := serveWith(t, func(s *Server) { s.connections = newBudget(5) })
+	var open []net.Conn
+	closed := func(conn net.Conn) bool {
+		conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		_, err := conn.Read(make([]byte, 1))
+		var n net.Error
+		return !errors.As(err, &n) || !n.Timeout()
+	}
+	for i := range 7 {
+		conn, err := net.Dial("unix", c.Socket)
+		must(t, err)
+		defer conn.Close()
+		if closed(conn) != (i >= 5) {
+			t.Errorf("connection %d: closed is %v", i, i < 5)
+		}
+		open = append(open, conn)
+	}
+	for _, conn := range open {
+		conn.Close()
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		_, err := c.Status(t.Context())
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Open inputs have a bound, whether a run has them or nobody took them yet.
+func TestOpenInputsAreBounded(t *testing.T) {
+	f, c := serveWith(t, func(s *Server) { s.descriptors = newBudget(5) })
+	going, end := make(chan struct{}), make(chan struct{})
+	f.onRun(func(context.Context, *supervisor.Request, supervisor.Observer) (*audit.Verdict, error) {
+		going <- struct{}{}
+		<-end
+		return &audit.Verdict{Run: myRun}, nil
+	})
+	run := func(n int) error {
+		q := runRequest()
+		q.Inputs = make([]audit.Text, n)
+		_, err := c.Run(context.Background(), q, inputs(t, n), RunHandler{})
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- run(3) }()
+	<-going
+	before := descriptors(t)
+	var e *Error
+	if err := run(3); !errors.As(err, &e) || e.Code != http.StatusTooManyRequests || e.RetryAfter == 0 || !strings.Contains(e.Message, "may be 5 together") {
+		t.Errorf("%+v", err)
+	}
+	closedSoon(t, before+3) // the test's own
+	close(end)
+	must(t, <-done)
+	go func() { <-going }()
+	if err := run(5); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+}

@@ -1,0 +1,41 @@
+package api
+
+import (
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+)
+
+// refusals has the log say what callers asked for and did not get. A flood of it does not fill
+// the log: what is left out is counted.
+type refusals struct {
+	log    *slog.Logger
+	some   *rate.Limiter
+	all    atomic.Uint64
+	silent atomic.Uint64 // since the last line
+}
+
+func newRefusals(log *slog.Logger) *refusals {
+	const perSecond, atOnce = 5, 50
+	return &refusals{log: log, some: rate.NewLimiter(perSecond, atOnce)}
+}
+
+// note is for an answer that is an error; c is nil where nobody knows who asked.
+func (f *refusals) note(r *http.Request, c *peer, err error) {
+	e := describe(err)
+	if !e.Refused {
+		return
+	}
+	f.all.Add(1)
+	if !f.some.Allow() {
+		f.silent.Add(1)
+		return
+	}
+	attrs := []any{"request", r.Method + " " + r.URL.Path, "why", e.Message, "not_shown_before", f.silent.Swap(0)}
+	if c != nil {
+		attrs = append(attrs, "uid", c.UID, "pid", c.PID)
+	}
+	f.log.Info("request refused", attrs...)
+}

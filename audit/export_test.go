@@ -1,0 +1,5 @@
+package audit
+
+const SubscriptionBytes = subscriptionBytes
+
+var Memory = memory
