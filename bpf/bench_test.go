@@ -2,6 +2,7 @@ package bpf_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func newMeter(b *testing.B, cmd *exec.Cmd) *meter {
 		b.Fatal(err)
 	}
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
+	if err := testenv.Start(cmd); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
@@ -250,12 +251,13 @@ func BenchmarkOpensToDisk(b *testing.B) {
 		began := time.Now()
 		for range processes {
 			cmd := box.actCommand(b, "flood", "10s")
-			cmd.Stderr = os.Stderr
+			var out bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, os.Stderr
 			go func() {
-				out, err := cmd.Output()
+				err := testenv.Run(cmd)
 				var n uint64
-				if _, scan := fmt.Sscan(string(out), &n); err != nil || scan != nil {
-					b.Errorf("%v, %v: %s", err, scan, out)
+				if _, scan := fmt.Sscan(out.String(), &n); err != nil || scan != nil {
+					b.Errorf("%v, %v: %s", err, scan, out.Bytes())
 				}
 				made <- n
 			}()

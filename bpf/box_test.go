@@ -186,13 +186,12 @@ func (b *box) act(t testing.TB, act string, args ...string) string {
 
 func output(t testing.TB, cmd *exec.Cmd) string {
 	t.Helper()
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s%s", cmd, err, out, stderr.Bytes())
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := testenv.Run(cmd); err != nil {
+		t.Fatalf("%s: %v\n%s%s", cmd, err, out.Bytes(), stderr.Bytes())
 	}
-	return string(out)
+	return out.String()
 }
 
 // record returns everything the box did and fails the test when it is incomplete.

@@ -235,7 +235,7 @@ func TestRepeatsAreToldEverySecond(t *testing.T) {
 	h := newHost(t)
 	b := h.box(t, "long", 0)
 	cmd := b.command("/bin/sh", "-c", "while :; do : </etc/passwd; done")
-	if err := cmd.Start(); err != nil {
+	if err := testenv.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {

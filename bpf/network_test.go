@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"proctor/audit"
+	"proctor/testenv"
 )
 
 // Addresses and ports are chosen so that a swapped byte order can't go unseen.
@@ -302,7 +303,7 @@ func TestSocketOutlivesItsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
+	if err := testenv.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	answers := bufio.NewScanner(out)

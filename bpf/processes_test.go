@@ -161,7 +161,7 @@ func TestExit(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := h.box(t, fmt.Sprintf("exit%d", i), 0)
 			cmd := tt.cmd(t, b)
-			_ = cmd.Run() // its status is what is tested
+			_ = testenv.Run(cmd) // its status is what is tested
 			exit := only(t, b.record(t), audit.KindExit, func(e audit.Event) bool { return e.Process.PID == tt.pid })
 			if *exit.Exit != tt.want {
 				t.Errorf("exit is %+v, want %+v", *exit.Exit, tt.want)
@@ -235,7 +235,7 @@ func runOutOfMemory(t *testing.T, h *host, b *box) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := testenv.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	limitMemory(t, h, b, cmd.Process.Pid)

@@ -38,7 +38,7 @@ func newProber(t *testing.T, b *box) *prober {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := testenv.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -261,7 +261,7 @@ func TestRunsDoNotMix(t *testing.T) {
 	for i, path := range paths {
 		boxes[i] = h.box(t, fmt.Sprintf("run%d", i), 0)
 		cmd := boxes[i].actCommand(t, "open", path, fmt.Sprint(n))
-		go func() { results <- cmd.Run() }()
+		go func() { results <- testenv.Run(cmd) }()
 	}
 	for range paths {
 		if err := <-results; err != nil {
@@ -327,7 +327,7 @@ func TestReadWhileItHappens(t *testing.T) {
 	b := h.box(t, "live", 1<<20)
 	const n = 100_000
 	cmd := b.actCommand(t, "open", "/etc/passwd", fmt.Sprint(n))
-	if err := cmd.Start(); err != nil {
+	if err := testenv.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -44,7 +44,7 @@ func (e *LossError) Limited() bool { return e.Limit > 0 && e.Charged > e.Limit }
 const (
 	defaultRing = 4 << 20
 	// interval is how long events may lie in a ring that fills slowly.
-	interval = 25 * time.Millisecond
+	interval = 100 * time.Millisecond
 	// batch is the most that one Read returns, in events.
 	batch = 2048
 )

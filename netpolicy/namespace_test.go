@@ -257,8 +257,8 @@ func TestRemoveNamespace(t *testing.T) {
 
 // Without the right to make one there is an error and nothing else.
 func TestNamespaceNeedsRights(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root has the rights: this runs with the unit tests, without privilege")
+	if !testenv.Unprivileged(t) {
+		return
 	}
 	dir := t.TempDir()
 	if _, err := netpolicy.NewNamespace(dir, "a"); !errors.Is(err, unix.EPERM) {

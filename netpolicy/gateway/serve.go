@@ -29,6 +29,9 @@ import (
 
 const dnsPort = 53
 
+// oomScoreAdj is that of the run's box.
+const oomScoreAdj = "500"
+
 // Main is the gateway's life: it is told what it is for on the descriptor [wire.Control], gives
 // up every right, and serves until the supervisor sends no more. It returns nil when all has
 // been reported.
@@ -47,6 +50,11 @@ func Main() error {
 		return err
 	}
 	defer sockets.close()
+	// The supervisor is the last to go when the host is out of memory; what parses hostile
+	// input for one run is not. While it is root, it may say so.
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScoreAdj), 0); err != nil {
+		return err
+	}
 	// Nothing that hostile code sent has been read so far.
 	if err := become(config.UID); err != nil {
 		return err

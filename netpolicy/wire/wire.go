@@ -130,7 +130,7 @@ func (w *Writer) Write(r Report) error {
 type Reader struct{ r *bufio.Reader }
 
 // NewReader returns a Reader from r.
-func NewReader(r io.Reader) *Reader { return &Reader{bufio.NewReaderSize(r, 64<<10)} }
+func NewReader(r io.Reader) *Reader { return &Reader{bufio.NewReader(r)} }
 
 // Read returns the next report. A line that is too long or no report is an error, after which
 // nothing more of it can be believed.

@@ -37,7 +37,7 @@ func (t *Terminator) Serve(ctx context.Context, conn net.Conn, name string, dest
 func (t *Terminator) ServeTarget(ctx context.Context, conn net.Conn, to Target) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := &connection{t: t, to: to, from: addressOf(conn), start: time.Now(), decision: t.options.Policy.Host(to.Name, to.Port), ended: make(chan struct{})}
+	c := &connection{t: t, to: to, from: addressOf(conn), start: time.Now(), decision: t.options.Policy.Host(to.Name, to.Port), ended: make(chan struct{}), cut: cancel}
 	defer c.record()
 	w := watch(conn, t.options.Idle)
 	defer w.stop()
@@ -80,6 +80,7 @@ type connection struct {
 	from     netip.Addr // the connecting socket's
 	decision egress.Decision
 	start    time.Time
+	cut      func() // ends the connection at once
 
 	up, down, requests atomic.Int64
 
@@ -186,11 +187,11 @@ func (c *connection) wait() {
 	<-c.drained
 }
 
-// refuse notes a refusal, and what host was claimed if that was why.
+// refuse notes a refusal, and what host was claimed if that was why: nothing counts for more.
 func (c *connection) refuse(why, claimed string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.refused == "" {
+	if c.refused == "" || c.claimed == "" && claimed != "" {
 		c.refused = why
 	}
 	if c.claimed == "" {
@@ -266,7 +267,8 @@ func (c *connection) record() {
 		Requests: c.requests.Load(), BytesUp: c.up.Load(), BytesDown: c.down.Load(),
 		DurationMS: float64(time.Since(c.start)) / float64(time.Millisecond), Error: c.trouble,
 	}
-	if c.refused != "" && !c.sent {
+	// What claimed another host ended the connection, whatever went out before.
+	if c.refused != "" && (!c.sent || c.claimed != "") {
 		f.Decision, f.Rule = audit.Blocked, c.refused
 	}
 	if c.added {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // ServeHTTP answers one request of the code: with what the upstream answers, or with a refusal
@@ -32,10 +33,10 @@ func (c *connection) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // check returns why a request is not sent on, or nil.
 func (c *connection) check(r *http.Request) *refusal {
-	if no := checkMethod(r); no != nil {
-		return no
-	}
 	if no := checkHost(r, c.to.Name); no != nil {
+		return no // before all else: no method or path hides it
+	}
+	if no := checkMethod(r); no != nil {
 		return no
 	}
 	if no := checkRules(r, c.host.injector.credential); no != nil {
@@ -47,9 +48,17 @@ func (c *connection) check(r *http.Request) *refusal {
 	return nil
 }
 
-// answer refuses a request.
+// answerTime is how long a connection may last that is ended by an answer, so that it is read.
+const answerTime = 2 * time.Second
+
+// answer refuses a request. One for another host is the connection's last: there is one record of
+// a connection, at its end, and this must be known now, not when the code is done.
 func (c *connection) answer(w http.ResponseWriter, no *refusal) {
 	c.refuse(no.reason, no.claimed)
+	if no.claimed != "" {
+		w.Header().Set("Connection", "close") // in HTTP/2, GOAWAY
+		time.AfterFunc(answerTime, c.cut)
+	}
 	c.reply(w, no.status, no.reason)
 }
 

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -41,7 +42,8 @@ func (s *session) proxy() {
 	tunnel := hd.method == http.MethodConnect
 	t, wrong := s.asked(hd)
 	if wrong != nil {
-		s.flow.Name = audit.Text(wrong.host[:min(len(wrong.host), maxClaimed)])
+		host := cmp.Or(wrong.host, hd.meant())
+		s.flow.Name = audit.Text(host[:min(len(host), maxClaimed)])
 		s.block(wrong.rule)
 		s.answer(wrong, t)
 		return
@@ -67,6 +69,15 @@ func (s *session) proxy() {
 	rest, _ := br.Peek(br.Buffered())
 	s.buf = slices.Clone(rest)
 	s.tunnel(t)
+}
+
+// meant is the host that a request which is refused for its form seems to be for.
+func (hd *head) meant() string {
+	if _, rest, ok := strings.Cut(hd.uri, "://"); ok {
+		authority, _, _ := strings.Cut(strings.ReplaceAll(rest, "?", "/"), "/")
+		return authority
+	}
+	return hd.host
 }
 
 // tunnel answers CONNECT, and then has the same rules as a connection to the name itself.

@@ -82,7 +82,10 @@ func TestProxyForms(t *testing.T) {
 			t.Errorf("%q: got %q", head, got)
 		}
 		c.Close()
-		w.blocked(want)
+		f := w.blocked(want)
+		if strings.HasPrefix(head, "GET ") && strings.Contains(head, "\r\n\r\n") && f.Name != "one.test" && f.Claimed == "" {
+			t.Errorf("%q: it is not said what was meant: %+v", head, f)
+		}
 		w.quiet()
 	}
 }
