@@ -52,6 +52,30 @@ install: build ## install into $(DESTDIR)$(PREFIX), by default /usr/local
 	@bin/proctor completion zsh | install -m 0644 /dev/stdin $(SHARE)/zsh/site-functions/_proctor
 	@echo "installed proctor $(VERSION) in $(DESTDIR)$(PREFIX)"
 
+# For Debian's architecture of this machine; dist/ gets the package.
+.PHONY: deb
+deb: build bin/tools/nfpm ## make a Debian package in dist/
+	@rm -rf build/deb
+	@$(AS_OWNER) $(MAKE) --no-print-directory -s install DESTDIR=build/deb PREFIX=/usr >/dev/null
+	@$(AS_OWNER) install -d build/deb/usr/share/proctor build/deb/usr/share/zsh/vendor-completions dist
+	@$(AS_OWNER) mv build/deb/usr/share/zsh/site-functions/_proctor build/deb/usr/share/zsh/vendor-completions/ && rmdir build/deb/usr/share/zsh/site-functions
+	@$(AS_OWNER) cp supervisor/profile/schema.json build/deb/usr/share/proctor/profile.schema.json
+	@$(AS_OWNER) gzip -9nf build/deb/usr/share/man/man1/proctor.1
+	@$(STEP) "packing" $(AS_OWNER) env DEB_ARCH=$$(dpkg --print-architecture) DEB_VERSION=$$(scripts/version deb) \
+		bin/tools/nfpm package --packager deb --config packaging/deb/nfpm.yaml --target dist/
+	@ls dist/*.deb
+
+# How many runs: make soak RUNS=10000.
+.PHONY: soak
+soak: RUNS := 2000
+soak: build images bin/tools/gotestsum | deps-test root ## run 2,000 programs, a fifth of them hostile, and count what grows (root, long)
+	@$(AS_OWNER) mkdir -p build/soak
+	@GO=$(GO) RUNS=$(RUNS) scripts/gotest soak; status=$$?; cat build/soak/table.txt; exit $$status
+
+.PHONY: test-deb
+test-deb: deb | root ## install the Debian package into a root of its own, and purge it (root)
+	@scripts/test-deb "$$(ls -t dist/*.deb | head -1)"
+
 # proctor looks for the others beside its own executable, of which bin/ gets a link.
 INSTALLED := proctor proctor-gateway proctor-init containerd containerd-shim-runc-v2 runc
 LIB := $(DESTDIR)$(PREFIX)/lib/proctor
@@ -63,16 +87,21 @@ SHARE := $(DESTDIR)$(PREFIX)/share
 export PKG ?= ./...
 
 .PHONY: test
-test: build images bin/tools/gotestsum | deps-test ## run all tests, unit and root (root)
+test: build images bin/tools/gotestsum | prometheus ## run all tests, unit and root (root)
 	@GO=$(GO) scripts/gotest unit
 	@GO=$(GO) scripts/gotest root
+
+# What alarms and metrics are tried against.
+.PHONY: prometheus
+prometheus: | deps-test
+	@$(STEP) "getting Prometheus and Alertmanager" scripts/prometheus
 
 .PHONY: test-unit
 test-unit: bin/tools/gotestsum | go ## run the tests that need no root and nothing built
 	@GO=$(GO) scripts/gotest unit
 
 .PHONY: test-race
-test-race: build build/race/proctor bin/tools/gotestsum | deps-test ## run the tests with the race detector; those that need root only as root
+test-race: build build/race/proctor bin/tools/gotestsum | prometheus ## run the tests with the race detector; those that need root only as root
 	@GO=$(GO) scripts/gotest race
 
 .PHONY: test-kernels
@@ -205,6 +234,11 @@ build/bench/nginx: | deps-bench dirs
 bin/tools/gotestsum: $(TOOLS) | go dirs
 	@$(STEP) "building gotestsum" $(AS_OWNER) env -C tools \
 		$(GO) build -ldflags '-s -w' -o ../$@ gotest.tools/gotestsum
+	@$(AS_OWNER) touch $@
+
+bin/tools/nfpm: tools/deb/go.mod tools/deb/go.sum | go dirs
+	@$(STEP) "building nfpm" $(AS_OWNER) env -C tools/deb \
+		$(GO) build -ldflags '-s -w' -o ../../$@ github.com/goreleaser/nfpm/v2/cmd/nfpm
 	@$(AS_OWNER) touch $@
 
 bin/tools/golangci-lint: tools/lint/go.mod tools/lint/go.sum | go dirs

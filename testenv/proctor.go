@@ -82,16 +82,21 @@ func StartProctor(t testing.TB, o ProctorOptions) *Proctor {
 		}
 	})
 	deadline := time.After(serveTimeout)
-	for {
-		if p.Command("status").Run() == nil {
-			return p
+	for asked := time.Now(); ; {
+		// Asking takes a process, which costs a starting supervisor time: it says when it is up,
+		// unless it was told to be quiet.
+		if readyLine.MatchString(p.Log()) || time.Since(asked) > time.Second {
+			if p.Command("status").Run() == nil {
+				return p
+			}
+			asked = time.Now()
 		}
 		select {
 		case <-p.ended:
 			t.Fatalf("the supervisor ended:\n%s", p.log)
 		case <-deadline:
 			t.Fatalf("the supervisor did not answer within %s:\n%s", serveTimeout, p.log)
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }

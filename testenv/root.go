@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"golang.org/x/sys/unix"
 
 	"proctor/supervisor/daemon"
@@ -105,4 +108,23 @@ func StartContainerd(t testing.TB, opts daemon.Options) *daemon.Daemon {
 		}
 	})
 	return d
+}
+
+// CollectGarbage has a containerd remove what nothing refers to any more, as the directories of
+// snapshots that were removed, and returns when that is done.
+func CollectGarbage(t testing.TB, address, namespace string) {
+	t.Helper()
+	c, err := containerd.New(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := namespaces.WithNamespace(t.Context(), namespace)
+	l, err := c.LeasesService().Create(ctx, leases.WithRandomID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.LeasesService().Delete(ctx, l, leases.SynchronousDelete); err != nil {
+		t.Fatal(err)
+	}
 }

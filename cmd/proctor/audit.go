@@ -114,9 +114,7 @@ func auditShow(c *cli.Context) error {
 		return cl.Code(c.Context, id, programOutput(os.Stdout))
 	}
 	if asJSON {
-		enc := json.NewEncoder(os.Stdout)
-		enc.SetEscapeHTML(false)
-		return cl.Events(c.Context, id, func(e audit.Event) error { return enc.Encode(e) })
+		return cl.Record(c.Context, id, os.Stdout)
 	}
 	info, err := cl.Show(c.Context, id)
 	if err != nil {
@@ -124,7 +122,7 @@ func auditShow(c *cli.Context) error {
 	}
 	if q := info.Request; q != nil {
 		fmt.Printf("run      %s\n", q.Run)
-		fmt.Printf("started  %s by uid %d\n", q.Time.Format(time.RFC3339), q.Caller.UID)
+		fmt.Printf("started  %s by uid %d%s\n", q.Time.Format(time.RFC3339), q.Caller.UID, labels(q))
 		fmt.Printf("image    %s %s\n", q.Image.Name, q.Image.Digest)
 		fmt.Printf("program  %s, %d bytes, sha256 %s\n", printable(q.Code.Name), q.Code.Bytes, q.Code.SHA256)
 		fmt.Printf("profile  %s\n", printable(q.Profile))
@@ -145,6 +143,9 @@ func auditShow(c *cli.Context) error {
 	}
 	if v := info.Verdict; v != nil {
 		fmt.Printf("\nverdict  %s, exit code %d: %s\n", v.Status, v.ExitCode, oneLine(v.Reason))
+		for _, in := range v.Inputs {
+			fmt.Println(oneLine(inputLine(in)))
+		}
 		for _, d := range v.Egress.Blocked {
 			fmt.Printf("blocked  %s, %d times: %s\n", target(d), d.Count, oneLine(d.Rule))
 		}
@@ -189,4 +190,31 @@ func auditTail(c *cli.Context) error {
 		return errors.New("the supervisor went away")
 	}
 	return err
+}
+
+// inputLine is what an input was, and whether it stayed so.
+func inputLine(in audit.InputFile) string {
+	s := "input    " + in.Name.Printable()
+	if in.SHA256 != "" {
+		s += ", sha256 " + in.SHA256
+	}
+	if in.Error != "" {
+		s += ", no hash: " + in.Error
+	}
+	if in.Changed {
+		s += ", CHANGED while the run went on"
+	}
+	return s
+}
+
+// labels is what the caller says of whose work it is.
+func labels(q *audit.Request) string {
+	s := ""
+	if q.Agent != "" {
+		s += ", for the agent " + quoteArg(q.Agent)
+	}
+	if q.Conversation != "" {
+		s += ", in the conversation " + quoteArg(q.Conversation)
+	}
+	return s
 }

@@ -198,7 +198,7 @@ func TestBox(t *testing.T) {
 	expect(`\[fd full null ptmx random shm stderr stdin stdout tty urandom zero\]`, "dev")
 	expect(`\[0 1 2\]`, "fds")
 	expect(`\[pipe pipe pipe\]`, "fd kinds")
-	expect(`\[0 0\]`, "core")
+	expect(`\[1 1\]`, "core") // see docs/privilege.md
 	expect("1", "ppid")
 	expect(`\[1 \d+\]`, "processes")
 	expect(`\[lo\]`, "interfaces")

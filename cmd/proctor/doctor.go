@@ -1,13 +1,19 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"text/tabwriter"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"proctor/api"
 	"proctor/doctor"
+	"proctor/supervisor/config"
+	"proctor/supervisor/host"
+	"proctor/supervisor/notify"
 )
 
 var doctorCommand = &cli.Command{
@@ -32,9 +38,16 @@ func doctorAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	store := cfg.ContainerdRoot()
+	if cfg.Containerd != "" {
+		store = "" // the supervisor asks it
+	}
 	checks := doctor.Run(c.Context, doctor.Options{
+		Room:     cfg.Places(store),
 		StateDir: cfg.StateDir, RunDir: cfg.RunDir, Socket: cfg.Socket, BinDir: cfg.LibDir, ContainerdAddress: cfg.Containerd,
 	})
+	checks = append(checks, configurationChecks(cfg)...)
+	checks = append(checks, sinkChecks(c.Context, cfg.Socket)...)
 	if asJSON {
 		err = printJSON(checks)
 	} else {
@@ -44,6 +57,48 @@ func doctorAction(c *cli.Context) error {
 		err = exitWith(1, "")
 	}
 	return err
+}
+
+// configurationChecks are of whether the supervisor would be started with it. Sinks' secrets are for
+// root to read.
+func configurationChecks(cfg *config.Config) []doctor.Check {
+	const name = "configuration"
+	var checks []doctor.Check
+	if os.Geteuid() == 0 {
+		check := doctor.Check{Name: name, Status: doctor.OK, Detail: "the supervisor takes it, with the secrets it names"}
+		if err := host.Check(cfg); err != nil {
+			check.Status, check.Detail = doctor.Fail, err.Error()
+			check.Fix = "mend it as it says: `proctor serve` refuses it"
+		}
+		checks = append(checks, check)
+	}
+	if cfg.Alerts.Untold() {
+		checks = append(checks, doctor.Check{Name: "routes", Status: doctor.Warn, Detail: "incidents that fit no route are told to nobody", Fix: notify.UntoldFix})
+	}
+	return checks
+}
+
+// sinkChecks are of where a supervisor that is running tells of incidents. Where none is, or who
+// calls may not ask it, there are none.
+func sinkChecks(ctx context.Context, socket string) (checks []doctor.Check) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	a, err := (&api.Client{Socket: socket}).Alerts(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, h := range a.Sinks {
+		check := doctor.Check{Name: "sink " + h.Sink, Status: doctor.OK, Detail: fmt.Sprintf("works, %d incidents wait for it", h.Waiting)}
+		switch {
+		case h.Refused:
+			check.Status, check.Detail = doctor.Fail, "refuses: "+h.Error
+			check.Fix = "mend its token, URL or channel, then `proctor alerts test --sink " + h.Sink + "`"
+		case !h.Failing.IsZero():
+			check.Status, check.Detail = doctor.Warn, fmt.Sprintf("does not work since %s: %s; %d incidents wait for it", h.Failing.Local().Format(time.DateTime), h.Error, h.Waiting)
+		}
+		checks = append(checks, check)
+	}
+	return checks
 }
 
 func printChecks(checks []doctor.Check) error {

@@ -105,7 +105,8 @@ with socket.create_connection(("api.example", 80), 10) as s:
     try:
         while sent < 10000000000: sent += s.send(piece)
     except OSError as e: print(type(e).__name__, end=" ")
-print(90 << 20 < sent < 120 << 20, end=" ")
+# Beyond the limit of 100 MiB is what kernels hold on the way: tcp_rmem, 32 MiB since Linux 6.16, and tcp_wmem.
+print(90 << 20 < sent < 145 << 20 or sent, end=" ")
 try: print(get("http://api.example/"))
 except OSError as e: print("no more")
 `, "ConnectionResetError True no more"},

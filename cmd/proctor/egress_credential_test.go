@@ -55,8 +55,12 @@ attempt("elsewhere", lambda: get("https://other.example/"))
 attempt("redirected", lambda: get("https://api.example/redirect"))
 def another_host():
     with socket.create_connection(("api.example", 443), 10) as s, ssl.create_default_context().wrap_socket(s, server_hostname="api.example") as t:
-        t.sendall(b"GET /v1/x HTTP/1.1\r\nHost: other.example\r\nConnection: close\r\n\r\n")
-        return t.recv(4096).split(b"\r\n")[0].decode()
+        t.sendall(b"GET /v1/w HTTP/1.1\r\nHost: api.example\r\n\r\n")
+        while b"hello from api.example" not in t.recv(4096): pass
+        t.sendall(b"GET /v1/x HTTP/1.1\r\nHost: other.example\r\n\r\n")
+        answer = b""
+        while more := t.recv(4096): answer += more
+        return answer.split(b"\r\n")[0].decode()
 attempt("another host", another_host)
 def issuer():
     with socket.create_connection(("api.example", 443), 10) as s, ssl.create_default_context().wrap_socket(s, server_hostname="api.example") as t:
@@ -84,6 +88,7 @@ print("found", found)
 		"api.example: GET api.example/v1/x " + with, "api.example: GET api.example/v1/y " + with, "api.example: GET api.example/echo " + with,
 		`api.example: GET api.example/v1/z auth=""`, `other.example: GET other.example/ auth=""`,
 		"api.example: GET api.example/redirect " + with, `other.example: GET other.example/stolen auth=""`,
+		"api.example: GET api.example/v1/w " + with,
 	}
 	var got []string
 	for _, r := range after[len(before):] {
@@ -95,12 +100,16 @@ print("found", found)
 	if t.Failed() {
 		t.Log(strings.Join(flows(s.events(t, v.Run)), "\n"))
 	}
-	scrubbed := false
+	scrubbed, claimed := false, false
 	for _, e := range s.events(t, v.Run) {
+		claimed = claimed || e.Flow != nil && e.Flow.Claimed == "other.example" && e.Flow.Decision == audit.Blocked
 		scrubbed = scrubbed || e.Scrub != nil && e.Scrub.Credential == "key" && e.Scrub.Name == "api.example"
 		if e.Finding != nil {
 			t.Errorf("finding %+v", *e.Finding)
 		}
+	}
+	if !claimed {
+		t.Error("no record that a request was for another host")
 	}
 	if !scrubbed {
 		t.Error("no record that the secret was taken out of an answer")

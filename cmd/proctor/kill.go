@@ -5,7 +5,7 @@ import (
 )
 
 var killCommand = &cli.Command{
-	Name: "kill", Usage: "end a run", ArgsUsage: "RUN",
+	Name: "kill", Usage: "end a run, or take one that waits out of the line", ArgsUsage: "RUN",
 	OnUsageError: usageError,
 	Flags:        []cli.Flag{socketFlag},
 	Action: func(c *cli.Context) error {

@@ -78,7 +78,7 @@ func New() *cli.App {
 		},
 		Flags: []cli.Flag{socketFlag},
 		Commands: []*cli.Command{
-			runCommand, auditCommand, killCommand, imagesCommand, profileCommand,
+			runCommand, outputsCommand, auditCommand, killCommand, alertsCommand, imagesCommand, profileCommand,
 			serveCommand, statusCommand, doctorCommand, completionCommand, manCommand,
 		},
 	}

@@ -13,11 +13,56 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
 	"proctor/api"
 	"proctor/audit"
 )
+
+var outputsCommand = &cli.Command{
+	Name:      "outputs",
+	Usage:     "get what a run left in /outputs",
+	ArgsUsage: "RUN",
+	Description: `Writes the outputs of a run that has ended below --output-dir. Names stay as the program chose
+them, nothing leaves the directory, and nothing that exists is replaced.`,
+	OnUsageError: usageError,
+	Action:       outputsAction,
+	Flags: []cli.Flag{
+		socketFlag,
+		&cli.StringFlag{Name: "output-dir", Aliases: []string{"o"}, Value: ".", Usage: "put them into `DIR`; files that exist are not replaced", TakesFile: true},
+	},
+}
+
+func outputsAction(c *cli.Context) error {
+	run, err := one(c, "name one run: see `proctor audit list`")
+	if err != nil {
+		return err
+	}
+	cl, err := client(c)
+	if err != nil {
+		return err
+	}
+	info, err := cl.Show(c.Context, run)
+	if err != nil {
+		return err
+	}
+	if info.Verdict == nil {
+		return fmt.Errorf("run %s: has not ended: wait for it, or `proctor kill` it", run)
+	}
+	out, err := openOutputDir(c.String("output-dir"))
+	if err != nil {
+		return err
+	}
+	defer out.close()
+	if err := out.fetch(c.Context, cl, info.Verdict); err != nil {
+		return err
+	}
+	for _, f := range info.Verdict.Outputs {
+		fmt.Println(f.Name.Printable())
+	}
+	return nil
+}
 
 // outputDir is where a run's outputs go. The names in it are the code's choice: every step
 // stays beneath the directory, and nothing that exists is touched.
@@ -72,7 +117,7 @@ func (o *outputDir) fetch(ctx context.Context, c *api.Client, v *audit.Verdict) 
 		}
 	}
 	if len(errs) > 0 {
-		return fmt.Errorf("%w (%d of %d outputs not written; the supervisor keeps them with the run)", errs[0], len(errs), len(v.Outputs))
+		return fmt.Errorf("%w (%d of %d outputs not written; `proctor outputs %s` gets them)", errs[0], len(errs), len(v.Outputs), v.Run)
 	}
 	return nil
 }

@@ -4,15 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/docker/go-units"
 	"github.com/urfave/cli/v2"
 
+	"proctor/alerts/spike"
 	"proctor/netpolicy/egress"
+	"proctor/supervisor/access"
+	"proctor/supervisor/limits"
 	"proctor/supervisor/profile"
+	"proctor/supervisor/thresholds"
 )
 
 const profilesVariable = "PROCTOR_PROFILES"
@@ -43,13 +49,26 @@ means that a file is not taken.
 		},
 		{
 			Name: "show", Usage: "show a profile's rules as they are applied", ArgsUsage: "NAME|FILE",
-			Description: `Shows names in their one spelling, ports and limits with their defaults filled in, and of
+			Description: `Shows names in their one spelling, ports and limits of egress with their defaults filled in, and of
 credentials where they go and where they are from. Secrets are not read. An argument that
 has a / or ends in .yaml is a file, any other a name.
 
    proctor profile show api-client
    proctor profile show -o json ./api-client.yaml`,
 			OnUsageError: usageError, Action: profileShow, Flags: []cli.Flag{profilesFlag, outputFormat},
+		},
+		{
+			Name: "schema", Usage: "print the JSON Schema of a profile, for editors",
+			Description: `An editor with a YAML language server takes it from a line such as this at a profile's top:
+
+   # yaml-language-server: $schema=/usr/share/proctor/profile.schema.json`,
+			OnUsageError: usageError, Action: func(c *cli.Context) error {
+				if err := noArgs(c); err != nil {
+					return err
+				}
+				_, err := os.Stdout.Write(profile.Schema)
+				return err
+			},
 		},
 		{
 			Name: "list", Usage: "list the profiles there are",
@@ -142,12 +161,18 @@ func printStates(states []profileState) {
 
 // profileView is a profile as it is shown: with nothing that could be a secret.
 type profileView struct {
-	Name        string           `json:"name"`
-	Description string           `json:"description"`
-	Allow       []grantView      `json:"allow"`
-	Credentials []credentialView `json:"credentials"`
-	Limits      egress.Limits    `json:"limits"`
-	Notices     []string         `json:"notices,omitempty"`
+	Name        string                       `json:"name"`
+	Description string                       `json:"description"`
+	Images      []string                     `json:"images"` // null: every one
+	Callers     access.Who                   `json:"callers"`
+	RunLimits   map[string]map[string]string `json:"limits"` // default and ceiling, as far as the profile says
+	OnAuditLoss limits.LossPolicy            `json:"on_audit_loss,omitempty"`
+	Alerts      thresholds.Of                `json:"alerts"` // zero: proctor.yaml's
+	Isolation   profile.Isolation            `json:"isolation"`
+	Allow       []grantView                  `json:"allow"`
+	Credentials []credentialView             `json:"credentials"`
+	Limits      egress.Limits                `json:"egress_limits"`
+	Notices     []string                     `json:"notices,omitempty"`
 }
 
 type grantView struct {
@@ -168,7 +193,9 @@ type credentialView struct {
 func viewProfile(p *profile.Profile) profileView {
 	v := profileView{
 		Name: p.Name, Description: p.Description, Limits: p.Egress.Limits, Notices: p.Egress.Notices(),
-		Allow: []grantView{}, Credentials: []credentialView{},
+		Images: p.Images, Callers: p.Callers, OnAuditLoss: p.OnAuditLoss, Alerts: p.Alerts, Isolation: p.Isolation,
+		RunLimits: map[string]map[string]string{"default": p.Limits.Default.Texts(), "ceiling": p.Limits.Ceiling.Texts()},
+		Allow:     []grantView{}, Credentials: []credentialView{},
 	}
 	for _, g := range p.Egress.Allow {
 		v.Allow = append(v.Allow, grantView{g.String(), g})
@@ -252,6 +279,34 @@ func printProfile(v profileView) error {
 	}
 	lines("profile", []string{v.Name})
 	lines("description", []string{v.Description})
+	if v.Images == nil {
+		lines("images", []string{"every one"})
+	} else {
+		lines("images", v.Images)
+	}
+	if !v.Callers.Empty() {
+		lines("callers", []string{fmt.Sprintf("users %v, groups %v", v.Callers.Users, v.Callers.Groups)})
+	}
+	for _, what := range []string{"default", "ceiling"} {
+		var list []string
+		for _, name := range slices.Sorted(maps.Keys(v.RunLimits[what])) {
+			list = append(list, name+" "+v.RunLimits[what][name])
+		}
+		if len(list) > 0 {
+			lines(what+" limits", []string{strings.Join(list, ", ")})
+		}
+	}
+	if v.OnAuditLoss != "" {
+		lines("on audit loss", []string{string(v.OnAuditLoss)})
+	}
+	if r := v.Alerts.Run; r != (thresholds.Rule{}) {
+		rule := r.Over(spike.Defaults()[spike.ByRun])
+		text := fmt.Sprintf("at %d blocked attempts in %s", rule.Threshold, rule.Window)
+		if rule.Off {
+			text = "off"
+		}
+		lines("alarm", []string{text})
+	}
 	var grants, credentials []string
 	for _, g := range v.Allow {
 		s := g.Rule
@@ -276,7 +331,7 @@ func printProfile(v profileView) error {
 	}
 	lines("grants", grants)
 	lines("credentials", credentials)
-	lines("limits", []string{
+	lines("egress limits", []string{
 		fmt.Sprintf("queries %d, names under wildcards %d, connections at a time %d", v.Limits.Queries, v.Limits.Names, v.Limits.Connections),
 		fmt.Sprintf("bytes up %s, bytes down %s, idle %s", units.BytesSize(float64(v.Limits.BytesUp)), units.BytesSize(float64(v.Limits.BytesDown)), v.Limits.Idle),
 	})

@@ -37,7 +37,7 @@ const (
 	readable = ": name a file that you can read"
 	plain    = ": give it a plain name with --input PATH:NAME"
 	bare     = ": see `proctor images list`"
-	less     = ": ask for less, or have the operator raise it under limits.ceiling in proctor.yaml"
+	less     = ": ask for less, or have the operator raise it under limits.ceiling of profile offline, or in proctor.yaml"
 	sensible = ": give a sensible value, or leave the flag out for the default"
 	writable = ": name one that you can write to"
 )
@@ -71,18 +71,18 @@ var refusals = map[string]refusal{
 
 	"input missing":           {args: sh("--input", "none"), code: 125, line: `input "none": no such file or directory` + readable},
 	"input empty":             {args: sh("--input", ""), code: 125, line: `input "": no such file or directory` + readable},
-	"input directory":         {args: sh("--input", "dir.sh"), code: 125, line: `input "dir.sh": is a directory: name a file`},
+	"input directory":         {args: sh("--input", "dir.sh"), code: 125, line: `input "dir.sh": no file is in it: name one that has some`},
 	"input FIFO":              {args: sh("--input", "fifo.sh"), code: 125, line: `input "fifo.sh": is not a regular file: name one`},
 	"input device":            {args: sh("--input", "/dev/zero"), code: 125, line: `input "/dev/zero": is not a regular file: name one`},
 	"input socket":            {args: sh("--input", "socket"), code: 125, line: `input "socket": is not a regular file: name one`},
 	"input link loop":         {args: sh("--input", "loop"), code: 125, line: `input "loop": too many levels of symbolic links` + readable},
 	"input twice":             {args: sh("--input", "in.txt", "-i", "a,b.txt:in.txt"), code: 2, line: "Cannot use two forms of the same flag: i input: see `proctor run --help`"},
 	"input of one name":       {args: sh("--input", "in.txt", "--input", "a,b.txt:in.txt"), code: 125, line: `input name "in.txt": given twice: give one of them another name with --input PATH:NAME`},
-	"input name with /":       {args: sh("--input", "in.txt:a/b"), code: 125, line: `input name "a/b": contains a '/'` + plain},
-	"input name absolute":     {args: sh("--input", "in.txt:/etc/passwd"), code: 125, line: `input name "/etc/passwd": contains a '/'` + plain},
+	"input name with //":      {args: sh("--input", "in.txt:a//b"), code: 125, line: `input name "a//b": its element "" is empty` + plain},
+	"input name absolute":     {args: sh("--input", "in.txt:/etc/passwd"), code: 125, line: `input name "/etc/passwd": its element "" is empty` + plain},
 	"input name ..":           {args: sh("--input", "in.txt:.."), code: 125, line: `input name "..": names a directory` + plain},
 	"input name .":            {args: sh("--input", "in.txt:."), code: 125, line: `input name ".": names a directory` + plain},
-	"input name ../x":         {args: sh("--input", "in.txt:../x"), code: 125, line: `input name "../x": contains a '/'` + plain},
+	"input name ../x":         {args: sh("--input", "in.txt:../x"), code: 125, line: `input name "../x": its element ".." names a directory` + plain},
 	"input name empty":        {args: sh("--input", "in.txt:"), code: 125, line: `input name "": is empty` + plain},
 	"input name with newline": {args: sh("--input", "in.txt:a\nb"), code: 125, line: `input name "a\nb": contains a control or format character` + plain},
 	"input name newline last": {args: sh("--input", "in.txt:a\n"), code: 125, line: `input name "a\n": contains a control or format character` + plain},
@@ -369,7 +369,7 @@ func TestOtherUser(t *testing.T) {
 	if r := call("audit", "list", "-o", "json"); !strings.Contains(r.stdout, own.Run) || strings.Contains(r.stdout, roots.Run) {
 		t.Errorf("the list of a user's runs: %s", r.stdout)
 	}
-	if r := call("audit", "tail"); r.code != 125 || r.stderr != "proctor: the live feed shows all callers' runs: use sudo\n" {
+	if r := call("audit", "tail"); r.code != 125 || r.stderr != "proctor: the live feed shows all callers' runs, which is for auditors: use sudo, or have the operator give you the role under callers in proctor.yaml\n" {
 		t.Errorf("tail: exit code %d, stderr %s", r.code, r.stderr)
 	}
 }
@@ -429,7 +429,7 @@ func TestDescriptors(t *testing.T) {
 		{"a file for reading and writing", good("a"), []*os.File{open(file, unix.O_RDWR)}, ""},
 		{"a file for writing", good("a"), []*os.File{open(file, unix.O_WRONLY)}, `input "a": was not opened for reading` + fix},
 		{"a path", good("a"), []*os.File{open(file, unix.O_PATH)}, `input "a": was opened with O_PATH, which gives no right to read it` + fix},
-		{"a directory", good("a"), []*os.File{open(dir, unix.O_RDONLY)}, `input "a": is a directory` + fix},
+		{"a directory", good("a"), []*os.File{open(dir, unix.O_RDONLY)}, `input "a": is a directory: a client passes the files beneath it` + fix},
 		{"a device", good("a"), []*os.File{open("/dev/null", unix.O_RDONLY)}, `input "a": is a device` + fix},
 		{"a socket", good("a"), []*os.File{socket}, `input "a": is a socket` + fix},
 		{"a pipe", good("a"), []*os.File{pipe}, `input "a": is a FIFO` + fix},

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -32,7 +33,7 @@ var runCommand = &cli.Command{
 works in /scratch, and leaves results in /outputs. It has nothing of this machine but what
 is passed in, and no network but what its profile grants by name.
 
-The exit code is the program's own, or 124 for a timeout, 125 when Proctor could not run
+The exit code is the program's own, or 124 for a timeout or when it had all its processor time, 125 when Proctor could not run
 it, 137 when it was killed or ran out of memory, 2 for a wrong command line.
 
    proctor run analysis.py
@@ -45,14 +46,17 @@ it, 137 when it was killed or ran out of memory, 2 for a wrong command line.
 		&cli.BoolFlag{Name: "json", Usage: "print the verdict as JSON, with the program's output in it, and nothing else"},
 		&cli.StringFlag{Name: "lang", Aliases: []string{"l"}, Usage: "the program's `LANGUAGE`; default: by the file's ending"},
 		&cli.StringFlag{Name: "image", Usage: "`NAME` of the image to run in; default: the configured one for the language"},
-		&cli.GenericFlag{Name: "input", Aliases: []string{"i"}, Value: &textList{}, Usage: "show the file at /inputs/NAME, read-only: `PATH[:NAME]`; may be given again"},
+		&cli.GenericFlag{Name: "input", Aliases: []string{"i"}, Value: &textList{}, Usage: "show the file, or the files beneath the directory, at /inputs/NAME, read-only: `PATH[:NAME]`; may be given again"},
 		&cli.StringFlag{Name: "output-dir", Aliases: []string{"o"}, Usage: "put what the program leaves in /outputs into `DIR`; files that exist are not replaced"},
 		&cli.StringFlag{Name: "profile", Aliases: []string{"p"}, Usage: "run under the profile `NAME`, which says what it may reach; default: the configured one, which is offline"},
 		&cli.BoolFlag{Name: "deny-network", Usage: "let it reach nothing, whatever the profile grants"},
 		&cli.StringSliceFlag{Name: "allow", Usage: "of what the profile grants, let it reach `HOST[:PORT]` alone, or a CIDR[:PORT]; may be given again"},
+		&cli.StringFlag{Name: "agent", Usage: "record that the agent `NAME` asks for it; nothing follows from that"},
+		&cli.StringFlag{Name: "conversation", Usage: "record that it belongs to the conversation `ID`; nothing follows from that"},
 		&cli.StringFlag{Name: "timeout", Usage: "end it after `DURATION` such as 30s"},
-		&cli.StringFlag{Name: "memory", Usage: "let it use at most `SIZE` such as 512M, and what scratch may hold on top"},
+		&cli.StringFlag{Name: "memory", Usage: "let it use at most `SIZE` such as 512M, and what scratch and its files may take on top"},
 		&cli.StringFlag{Name: "cpus", Usage: "let it use at most `NUMBER` processors, such as 1.5"},
+		&cli.StringFlag{Name: "cpu-time", Usage: "end it when its processes had `DURATION` of processor time together"},
 		&cli.StringFlag{Name: "pids", Usage: "let it have at most `NUMBER` processes and threads"},
 		&cli.StringFlag{Name: "audit-events", Usage: "let it do at most `NUMBER` things that are recorded; it is ended at one more"},
 		&cli.StringFlag{Name: "scratch", Usage: "let it write at most `SIZE` such as 1G in /scratch, /tmp and /outputs together"},
@@ -93,13 +97,17 @@ func runAction(c *cli.Context) error {
 
 	asJSON := c.Bool("json")
 	started := time.Now()
+	admitted := ""
 	h := api.RunHandler{
-		Admitted: func(string) {},
+		Admitted: func(run string) { admitted = run },
 		Stdout:   func([]byte) error { return nil },
 		Stderr:   func([]byte) error { return nil },
 	}
 	stdout, stderr := programOutput(os.Stdout), programOutput(os.Stderr)
 	if !asJSON {
+		h.Waits = func(run string, before int) {
+			fmt.Fprintf(os.Stderr, "proctor: run %s waits for room: at most %d runs are before it\n", run, before)
+		}
 		h.Stdout = func(p []byte) error { _, err := stdout.Write(p); return err }
 		h.Stderr = func(p []byte) error { _, err := stderr.Write(p); return err }
 	}
@@ -111,10 +119,14 @@ func runAction(c *cli.Context) error {
 		return exitWith(codeInterrupted, "interrupted: the run was ended")
 	}
 	if err != nil {
-		return notRun(c, err)
+		return notKnown(c, admitted, err)
 	}
 	if out != nil {
-		err = out.fetch(c.Context, cl, v)
+		if err = out.fetch(c.Context, cl, v); err != nil && asJSON {
+			v.Status, v.ExitCode = audit.StatusError, codeFailed
+			v.Reason += "; but " + oneLine(err.Error())
+			v.Remedy = "get them with `proctor outputs " + v.Run + "`"
+		}
 	}
 	if asJSON {
 		if perr := printJSON(v); perr != nil {
@@ -132,14 +144,18 @@ func runAction(c *cli.Context) error {
 
 // notRun reports a run that did not take place; an agent that asked for JSON gets a verdict
 // all the same.
-func notRun(c *cli.Context, err error) error {
+func notRun(c *cli.Context, err error) error { return notKnown(c, "", err) }
+
+// notKnown is for when there may be a record, of that run, but its verdict did not come.
+func notKnown(c *cli.Context, run string, err error) error {
 	if _, told := errors.AsType[*exitError](err); told || !c.Bool("json") {
 		return err
 	}
 	var e *api.Error
-	v := &audit.Verdict{Status: audit.StatusError, ExitCode: codeFailed, Reason: err.Error()}
+	v := &audit.Verdict{Run: run, Status: audit.StatusError, ExitCode: codeFailed, Reason: err.Error()}
 	if errors.As(err, &e) {
 		v.Reason, v.Remedy = e.Message, e.Fix
+		v.RetryAfter = e.RetryAfter
 		if e.Refused {
 			v.Status = audit.StatusRefused
 		}
@@ -168,11 +184,12 @@ func runRequest(c *cli.Context) (*api.RunRequest, error) {
 		}
 		rest = rest[1:]
 	}
-	if err := noEmpty(c, "lang", "image", "output-dir", "profile"); err != nil {
+	if err := noEmpty(c, "lang", "image", "output-dir", "profile", "agent", "conversation"); err != nil {
 		return nil, err
 	}
 	req := &api.RunRequest{
 		Image: c.String("image"), Language: c.String("lang"),
+		Agent: audit.Text(c.String("agent")), Conversation: audit.Text(c.String("conversation")),
 		Profile: c.String("profile"), DenyNetwork: c.Bool("deny-network"), Allow: c.StringSlice("allow"),
 	}
 	for _, a := range rest {
@@ -242,6 +259,11 @@ func runLimits(c *cli.Context, l *supervisor.LimitRequest) error {
 			n, err := strconv.ParseFloat(text, 64)
 			l.CPUs = n
 			return err == nil && n > 0 && !math.IsInf(n, 0)
+		}},
+		{"cpu-time", "a positive duration such as 30s or 5m", func(text string) (ok bool) {
+			d, err := time.ParseDuration(text)
+			l.CPUTime = d
+			return err == nil && d > 0
 		}},
 		{"pids", "a positive whole number such as 64", func(text string) (ok bool) {
 			n, err := strconv.ParseInt(text, 10, 64)
@@ -334,18 +356,64 @@ func readStdin(ctx context.Context) ([]byte, error) {
 }
 
 // openInputs opens what --input names; the caller closes what is returned, also on error.
-func openInputs(c *cli.Context, req *api.RunRequest) ([]*os.File, error) {
-	var files []*os.File
+func openInputs(c *cli.Context, req *api.RunRequest) (files []*os.File, err error) {
+	take := func(name string, f *os.File) error {
+		files = append(files, f)
+		req.Inputs = append(req.Inputs, audit.Text(name))
+		if len(files) > supervisor.MaxInputs {
+			return fmt.Errorf("input %q: is one more than the %d that a run may have: pack them into one archive", name, supervisor.MaxInputs)
+		}
+		return nil
+	}
 	for _, value := range c.Generic("input").(*textList).values {
 		path, name := splitInput(value)
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			if err := openDirectory(path, name, take); err != nil {
+				return files, err
+			}
+			continue
+		}
 		f, err := openRegular(path)
 		if err != nil {
 			return files, fmt.Errorf("input %w", err)
 		}
-		files = append(files, f)
-		req.Inputs = append(req.Inputs, audit.Text(name))
+		if err := take(name, f); err != nil {
+			return files, err
+		}
 	}
 	return files, nil
+}
+
+// openDirectory opens the files beneath a directory, which must have nothing else beneath it.
+// Whoever changes it meanwhile can't have one taken from elsewhere.
+func openDirectory(dir, name string, take func(string, *os.File) error) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("input %q: %w: name a directory that you can read", dir, cause(err))
+	}
+	defer root.Close()
+	some := false
+	err = fs.WalkDir(root.FS(), ".", func(p string, entry fs.DirEntry, err error) error {
+		full := filepath.Join(dir, p)
+		switch {
+		case err != nil:
+			return fmt.Errorf("input %q: %w: name a directory of which you can read everything", full, cause(err))
+		case entry.IsDir():
+			return nil
+		case !entry.Type().IsRegular():
+			return fmt.Errorf("input %q: is a link or a special file: a directory is taken with regular files only: pass a copy without it, or an archive", full)
+		}
+		f, err := root.OpenFile(filepath.FromSlash(p), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return fmt.Errorf("input %q: %w: name a directory of which you can read everything", full, cause(err))
+		}
+		some = true
+		return take(path.Join(name, p), f)
+	})
+	if err == nil && !some {
+		err = fmt.Errorf("input %q: no file is in it: name one that has some", dir)
+	}
+	return err
 }
 
 // splitInput reads PATH[:NAME]. A file whose path holds a colon is found as it is.
@@ -380,7 +448,7 @@ func summary(v *audit.Verdict, took time.Duration, out *outputDir) string {
 		fmt.Fprintf(&b, " — %s", v.Remedy)
 	}
 	if n := len(v.Outputs); n > 0 {
-		where := "add --output-dir DIR to get them"
+		where := "get them with `proctor outputs " + v.Run + "`, or add --output-dir DIR"
 		if out != nil {
 			where = "in " + out.dir
 		}

@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/urfave/cli/v2"
 
 	"proctor/api"
@@ -78,8 +82,17 @@ func logger(c *cli.Context) (*slog.Logger, error) {
 	}
 }
 
+// imageProgress has the log say how far images are.
+func imageProgress(log *slog.Logger) images.Progress {
+	return images.LineProgress(func(line string) { log.Info("image", "progress", line) })
+}
+
 // shutdownTimeout bounds everything after a signal, on top of what runs are granted.
 const shutdownTimeout = time.Minute
+
+// answerTimeout bounds how long callers may take to read their answers, or to finish what they
+// ask, when all runs have ended.
+const answerTimeout = 5 * time.Second
 
 func serveAction(c *cli.Context) (err error) {
 	if err := noArgs(c); err != nil {
@@ -105,7 +118,7 @@ func serveAction(c *cli.Context) (err error) {
 	// Whoever reads the log may go; the supervisor stays, with all it has to take down.
 	signal.Ignore(syscall.SIGPIPE)
 	started := time.Now()
-	h, err := host.Start(c.Context, cfg, log, images.PlainProgress(os.Stderr, "image: "))
+	h, err := host.Start(c.Context, cfg, version, log, imageProgress(log))
 	if err != nil && c.Context.Err() != nil {
 		return exitWith(codeInterrupted, fmt.Sprintf("interrupted before it was ready: %v", err))
 	}
@@ -117,8 +130,15 @@ func serveAction(c *cli.Context) (err error) {
 		_ = h.Stop(context.WithoutCancel(c.Context))
 		return err
 	}
+	scrape := h.Scrape()
+	stopMetrics, err := serveMetrics(cfg.Metrics.Listen, scrape, log)
+	if err != nil {
+		listener.Close()
+		return errors.Join(err, h.Stop(context.WithoutCancel(c.Context)))
+	}
+	defer stopMetrics()
 	server := api.NewServer(api.ServerOptions{
-		Supervisor: h.Supervisor, Version: version, Logger: log,
+		Supervisor: h.Supervisor, Version: version, Logger: log, Callers: cfg.Callers, Alarms: h.Alarms, Metrics: scrape,
 		Containerd: func() string {
 			st := h.Daemon.Status()
 			switch {
@@ -133,6 +153,9 @@ func serveAction(c *cli.Context) (err error) {
 	})
 	serving := make(chan error, 1)
 	go func() { serving <- server.Serve(listener) }()
+	manager := notifier{log}
+	manager.say(daemon.SdNotifyReady)
+	go manager.watch(c.Context, h.Supervisor.Check)
 	log.Info("ready", "socket", cfg.Socket, "version", version, "state_dir", cfg.StateDir, "cgroup", cfg.Cgroup, "took", time.Since(started).Round(time.Millisecond).String())
 
 	select {
@@ -141,11 +164,14 @@ func serveAction(c *cli.Context) (err error) {
 	case err = <-serving:
 		log.Error("the socket is gone", "error", err)
 	}
+	manager.say(daemon.SdNotifyStopping)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), shutdownTimeout)
 	defer cancel()
 	// Runs first: their callers are to be told how they ended.
 	h.Supervisor.Stop(ctx)
-	serr := server.Shutdown(ctx)
+	answering, done := context.WithTimeout(ctx, answerTimeout)
+	defer done()
+	serr := server.Shutdown(answering)
 	if herr := h.Stop(ctx); herr != nil {
 		log.Error("not everything is taken down", "error", herr)
 		return herr
@@ -155,4 +181,30 @@ func serveAction(c *cli.Context) (err error) {
 		log.Debug("calls broken off", "error", serr)
 	}
 	return err
+}
+
+// serveMetrics answers Prometheus at an address, if there is one, until stop is called.
+func serveMetrics(address string, scrape http.Handler, log *slog.Logger) (stop func(), err error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: metrics: listen: %w: write ADDRESS:PORT of this host, such as 127.0.0.1:9464", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", scrape)
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("metrics are served no more", "error", err)
+		}
+	}()
+	log.Info("metrics are served", "address", l.Addr())
+	return func() { _ = server.Close(); <-done }, nil
 }

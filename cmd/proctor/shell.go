@@ -59,7 +59,56 @@ var manCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
-		fmt.Print(page)
+		fmt.Print(page, manMore)
 		return nil
 	},
 }
+
+// manMore is what the library does not write of a manual page.
+const manMore = `
+.SH EXIT STATUS
+.TP
+\fB0\fP
+done; of \fBproctor run\fP: the program ended with code 0
+.TP
+\fB1\fP
+checked and found wrong, as by \fBproctor doctor\fP, \fBproctor profile check\fP and \fBproctor alerts test\fP
+.TP
+\fB2\fP
+wrong usage
+.TP
+\fB124\fP
+of \fBproctor run\fP: the program was ended at its deadline
+.TP
+\fB125\fP
+Proctor could not do it, or refused to; \fBproctor run --json\fP says why
+.TP
+\fB130\fP
+interrupted
+.TP
+\fB137\fP
+of \fBproctor run\fP: the program was killed, for memory or by somebody
+.TP
+\fIother\fP
+of \fBproctor run\fP: the program's own code, or 128 and the signal that ended it
+.SH ENVIRONMENT
+.TP
+\fBPROCTOR_SOCKET\fP
+the supervisor's socket, where --socket is not given
+.TP
+\fBPROCTOR_PROFILES\fP
+where \fBproctor profile\fP looks, where --profiles is not given
+.SH FILES
+.TP
+\fI/etc/proctor/proctor.yaml\fP
+the supervisor's settings
+.TP
+\fI/etc/proctor/profiles/NAME.yaml\fP
+what runs may do and reach
+.TP
+\fI/var/lib/proctor\fP
+records of runs, incidents, images, and what containerd keeps
+.TP
+\fI/run/proctor/proctor.sock\fP
+the supervisor's socket
+`

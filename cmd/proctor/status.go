@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"proctor/supervisor/room"
 )
 
 var statusCommand = &cli.Command{
@@ -28,14 +30,28 @@ var statusCommand = &cli.Command{
 		if asJSON {
 			return printJSON(st)
 		}
+		for _, r := range st.Room {
+			if r.Problem != "" {
+				fmt.Printf("NO NEW RUNS: %s: %s\n", printable(r.Problem), printable(r.Fix))
+			}
+		}
 		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 		fmt.Fprintf(w, "version\t%s\n", st.Version)
 		fmt.Fprintf(w, "running\tsince %s, pid %d\n", st.Since.Format(time.DateTime), st.PID)
 		fmt.Fprintf(w, "containerd\t%s\n", st.Containerd)
+		for _, r := range st.Room {
+			fmt.Fprintf(w, "%s\t%s, %s\n", r.Name, printable(r.Dir), free(r))
+		}
 		fmt.Fprintf(w, "images\t%s\n", strings.Join(st.Images, ", "))
 		fmt.Fprintf(w, "runs\t%d\n", len(st.Active))
 		for _, r := range st.Active {
 			fmt.Fprintf(w, "\t%s\n", r)
+		}
+		if len(st.Waiting) > 0 {
+			fmt.Fprintf(w, "waiting\t%d\n", len(st.Waiting))
+			for _, r := range st.Waiting {
+				fmt.Fprintf(w, "\t%s\n", r)
+			}
 		}
 		// What is there to see, not what never happened.
 		for _, name := range slices.Sorted(maps.Keys(st.Counters)) {
@@ -45,4 +61,13 @@ var statusCommand = &cli.Command{
 		}
 		return w.Flush()
 	},
+}
+
+// free says how much room there is.
+func free(r room.State) string {
+	text := room.Size(r.Free) + " free"
+	if r.Inodes > 0 {
+		text += fmt.Sprintf(" and %d inodes", r.FreeInodes)
+	}
+	return text
 }

@@ -69,7 +69,7 @@ func newLab(b *testing.B, dir, name string) *lab {
 	}
 	l.image = img.Ref()
 	l.runtime, err = container.New(container.Options{
-		Client: client, Namespace: "bench", Cgroups: l.cgroups, Parent: l.parent, Dir: l.dir,
+		Client: client, Namespace: "bench", Address: d.Address(), ShimSockets: d.ShimSocketDir(), Cgroups: l.cgroups, Parent: l.parent, Dir: l.dir, Staging: filepath.Join(l.dir, "inputs"),
 		Runc: d.RuncOptions(), Init: filepath.Join(testenv.BinDir(b), "proctor-init"),
 		Snapshotter: "overlayfs", Logger: slog.New(slog.DiscardHandler),
 	})
@@ -142,7 +142,7 @@ func (l *lab) run(b *testing.B, sensor *bpf.Sensor, j job) result {
 	bx, err := l.runtime.Create(ctx, box.Spec{
 		ID: id, Image: l.image, NetNS: ns.Path(), Resolver: netpolicy.Resolver,
 		Limits: box.Limits{
-			Timeout: time.Minute, Memory: 1 << 30, CPUs: 1, Processes: 256, ScratchBytes: 512 << 20,
+			Timeout: time.Minute, Memory: 1 << 30, CPUs: 1, CPUTime: time.Hour, Processes: 256, ScratchBytes: 512 << 20,
 			ScratchInodes: 65_536, OutputBytes: 1 << 20, OpenFiles: 4096, AuditEvents: 250_000,
 		},
 	})

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"proctor/netpolicy/thread"
+	"proctor/testenv"
 )
 
 // A clientProcess does tasks, one at a time.
@@ -91,27 +91,20 @@ func (c *clientProcess) do(b *testing.B, t task) outcome {
 }
 
 // startServer starts what listens at an address, returns when it does, and ends it at the
-// benchmark's end. Should this process die, the server is ended, too: the kernel looks at the
-// thread that started it, so that one waits for it.
+// benchmark's end, or when this process dies.
 func startServer(b *testing.B, at netip.AddrPort, name string, args ...string) {
 	b.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	started, ended := make(chan error), make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-			close(ended)
-		}
-	}()
-	if err := <-started; err != nil {
+	if err := testenv.Start(cmd); err != nil {
 		b.Fatalf("%v: `make bench` installs it", err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
 	b.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		<-ended

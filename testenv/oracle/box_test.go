@@ -80,7 +80,7 @@ func newLab(t *testing.T) *lab {
 	_, err = images.Import(ctx, client, lock.ArchivePath(l.image), l.image, images.ImportOptions{})
 	must(t, err)
 	l.runtime, err = container.New(container.Options{
-		Client: client, Namespace: l.parent, Cgroups: l.cgroups, Parent: l.parent, Dir: l.dir,
+		Client: client, Namespace: l.parent, Address: d.Address(), ShimSockets: d.ShimSocketDir(), Cgroups: l.cgroups, Parent: l.parent, Dir: l.dir, Staging: filepath.Join(l.dir, "inputs"),
 		Runc: d.RuncOptions(), Init: filepath.Join(testenv.BinDir(t), "proctor-init"),
 		Snapshotter: "overlayfs", Logger: testenv.Logger(t),
 	})
@@ -121,7 +121,7 @@ func (l *lab) run(t *testing.T, p program) *sight {
 	bx, err := l.runtime.Create(ctx, box.Spec{
 		ID: id, Image: l.image.Ref(), NetNS: ns.Path(), Resolver: netpolicy.Resolver,
 		Limits: box.Limits{
-			Timeout: runTimeout, Memory: 2 << 30, CPUs: float64(min(2, runtime.NumCPU())), Processes: 512,
+			Timeout: runTimeout, Memory: 2 << 30, CPUs: float64(min(2, runtime.NumCPU())), CPUTime: runTimeout * 2, Processes: 512,
 			ScratchBytes: 512 << 20, ScratchInodes: 65_536, OutputBytes: 1 << 20, OpenFiles: 4096, AuditEvents: 1_000_000,
 		},
 	})

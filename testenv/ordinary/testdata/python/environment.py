@@ -68,7 +68,7 @@ assert os.getloadavg() and os.sysconf("SC_PAGE_SIZE") >= 4096 and os.sysconf("SC
 for path in ("/proc/self/status", "/proc/self/maps", "/proc/self/cgroup", "/proc/self/mountinfo", "/proc/self/limits",
              "/proc/self/io", "/proc/self/smaps", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/loadavg",
              "/proc/uptime", "/proc/version", "/proc/filesystems", "/proc/mounts", "/proc/net/dev",
-             "/proc/sys/kernel/pid_max", "/proc/sys/kernel/random/boot_id", "/proc/sys/vm/overcommit_memory",
+             "/proc/sys/kernel/pid_max", "/proc/sys/vm/overcommit_memory",
              "/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services", "/etc/protocols",
              "/etc/machine-id", "/etc/localtime", "/etc/ssl/certs/ca-certificates.crt"):
     with open(path, "rb") as f:
