@@ -213,7 +213,7 @@ func TestClientGone(t *testing.T) {
 
 // A request has to come in within a time; a run may take longer.
 func TestBodyTimeout(t *testing.T) {
-	const timeout = 100 * time.Millisecond
+	const timeout = 500 * time.Millisecond
 	f, c := serveWith(t, func(s *Server) { s.bodyTimeout = timeout })
 	f.onRun(func(ctx context.Context, _ *supervisor.Request, _ supervisor.Observer) (*audit.Verdict, error) {
 		select {

@@ -118,7 +118,7 @@ func (h *host) unwatched(t testing.TB, name string) *box {
 // removeCgroup waits for the last task to be gone.
 func removeCgroup(t testing.TB, path string) {
 	var err error
-	for range 100 {
+	for range 1000 {
 		if err = os.Remove(path); err == nil || errors.Is(err, os.ErrNotExist) {
 			return
 		}

@@ -217,7 +217,7 @@ func TestRepeatsAreFolded(t *testing.T) {
 		}
 	}
 	for _, path := range []audit.Text{audit.Text(file), audit.Text(dir + "/missing")} {
-		if acts[path] != 1000 || records[path] > 12 {
+		if acts[path] != 1000 || records[path] > 40 {
 			t.Errorf("%s: %d opens in %d records", path, acts[path], records[path])
 		}
 	}

@@ -280,7 +280,7 @@ func TestOOMVictimByNumber(t *testing.T) {
 	}
 }
 
-// limitMemory gives a process 64 MiB, in whichever hierarchy has the memory controller.
+// limitMemory gives a process 64 MiB and no swap, in whichever hierarchy has the memory controller.
 func limitMemory(t *testing.T, h *host, b *box, pid int) {
 	t.Helper()
 	write := func(path, value string) {
@@ -289,11 +289,18 @@ func limitMemory(t *testing.T, h *host, b *box, pid int) {
 			t.Fatal(err)
 		}
 	}
+	noSwap := func(path, value string) {
+		t.Helper()
+		if _, err := os.Stat(path); err == nil { // not where the kernel was told not to count swap
+			write(path, value)
+		}
+	}
 	const limit = "67108864"
 	v1 := "/sys/fs/cgroup/memory"
 	if _, err := os.Stat(v1); err != nil {
 		write(filepath.Join(h.opts.Cgroup, "cgroup.subtree_control"), "+memory")
 		write(filepath.Join(b.dir.Name(), "memory.max"), limit)
+		noSwap(filepath.Join(b.dir.Name(), "memory.swap.max"), "0")
 		return
 	}
 	dir := filepath.Join(v1, filepath.Base(h.opts.Cgroup))
@@ -302,5 +309,6 @@ func limitMemory(t *testing.T, h *host, b *box, pid int) {
 	}
 	t.Cleanup(func() { removeCgroup(t, dir) })
 	write(filepath.Join(dir, "memory.limit_in_bytes"), limit)
+	noSwap(filepath.Join(dir, "memory.memsw.limit_in_bytes"), limit)
 	write(filepath.Join(dir, "cgroup.procs"), fmt.Sprint(pid))
 }

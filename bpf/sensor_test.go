@@ -198,8 +198,9 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	if got := p.probe(); !strings.Contains(got, "unreachable") {
 		t.Errorf("after Remove: %s", got)
 	}
+	deadline := time.Now().Add(time.Minute) // the last references go with a delay
 	for i, id := range ids {
-		for tries := 0; ; tries++ { // the last reference goes with a delay
+		for {
 			l, err := link.NewFromID(id)
 			if errors.Is(err, fs.ErrNotExist) {
 				break
@@ -207,7 +208,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 			if err == nil {
 				l.Close()
 			}
-			if tries == 100 {
+			if time.Now().After(deadline) {
 				t.Errorf("link of %s is still there", pins[i])
 				break
 			}
@@ -383,7 +384,7 @@ func TestTimesAreWallTimes(t *testing.T) {
 	before := time.Now()
 	b.act(t, "open", "/etc/passwd", "1")
 	after := time.Now()
-	const slack = 5 * time.Millisecond // between the clocks' readings
+	const slack = 100 * time.Millisecond // between the clocks' readings
 	for _, e := range b.record(t) {
 		if e.Time.Before(before.Add(-slack)) || e.Time.After(after.Add(slack)) || e.Time.Location() != time.UTC {
 			t.Errorf("event at %v, not between %v and %v", e.Time, before, after)

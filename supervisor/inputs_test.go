@@ -85,7 +85,7 @@ func TestChangedInputs(t *testing.T) {
 			r, err := readInputs([]Input{in, other})
 			must(t, err)
 			<-r.done
-			time.Sleep(20 * time.Millisecond) // the kernel's clock for files is a coarse one
+			time.Sleep(100 * time.Millisecond) // the kernel's clock for files is a coarse one
 			must(t, change(in.File.Name()))
 			files := r.finish()
 			if !files[0].Changed || files[0].Bytes != 11 || files[0].SHA256 != sumOf("same length") {

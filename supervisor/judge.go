@@ -72,6 +72,9 @@ func (e *ending) judge(v *audit.Verdict) {
 		v.Remedy = "run it again; if this repeats, the operator should look at the supervisor's log"
 		e.mention(v)
 		return
+	case e.unsent != nil && e.orphaned:
+		e.endedFromOutside(v)
+		return
 	case e.unsent != nil:
 		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
 		v.Reason = "the program was not started: " + e.unsent.Error()
@@ -120,6 +123,8 @@ func (e *ending) judge(v *audit.Verdict) {
 
 	code, signal, ok := e.exit()
 	switch {
+	case !ok && e.orphaned:
+		e.endedFromOutside(v)
 	case !ok:
 		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
 		v.Reason = "the box ended without saying how the program did"
@@ -130,9 +135,7 @@ func (e *ending) judge(v *audit.Verdict) {
 		v.Reason = fmt.Sprintf("the kernel ended it: it needed more than %s, which is its %s of memory and what a full scratch takes, which count together", size(e.limits.Charged()), size(e.limits.Memory))
 		v.Remedy = "read the data in parts, or ask for more with --memory"
 	case signal == "SIGKILL" && e.orphaned:
-		v.Status, v.ExitCode = audit.StatusError, CodeNotRun
-		v.Reason = "ended from outside: the process that keeps its container (containerd's shim) was killed, and containerd ended the rest"
-		v.Remedy = "run it again; if this repeats, the operator should look at the supervisor's log"
+		e.endedFromOutside(v)
 	case signal == "SIGKILL":
 		v.Status, v.ExitCode, v.Signal = audit.StatusKilled, CodeKilled, signal
 		v.Reason = "ended by SIGKILL from inside the run"
@@ -158,6 +161,13 @@ func (e *ending) judge(v *audit.Verdict) {
 		v.Reason = "the program ended with code 0"
 	}
 	e.mention(v)
+}
+
+// endedFromOutside fills in the verdict of a run whose shim was killed, before or after it began.
+func (e *ending) endedFromOutside(v *audit.Verdict) {
+	v.Status, v.ExitCode = audit.StatusError, CodeNotRun
+	v.Reason = "ended from outside: the process that keeps its container (containerd's shim) was killed, and containerd ended the rest"
+	v.Remedy = "run it again; if this repeats, the operator should look at the supervisor's log"
 }
 
 // mention adds what else the caller should know, so that a denial does not look like an

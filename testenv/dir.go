@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long teardown may go on after the call that began it returned.
-const patience = 5 * time.Second
+const patience = 30 * time.Second
 
 // Dir makes a directory for one test and removes it at the test's end. Its path is
 // short, as unix sockets have to lie below it, and every user may pass through it, as

@@ -37,7 +37,11 @@ func descendants(zombies map[int]bool) []string {
 			}
 			zombies[pid] = true
 		}
-		names = append(names, fmt.Sprintf("%d %s %s", pid, states[pid], commandLine(pid)))
+		name := fmt.Sprintf("%d %s", pid, commandLine(pid))
+		if states[pid] == "Z" {
+			name += " (zombie)"
+		}
+		names = append(names, name)
 	}
 	return names
 }

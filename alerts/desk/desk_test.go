@@ -89,7 +89,7 @@ func (refusing) Send(context.Context, *sink.Notice) (json.RawMessage, error) {
 func TestRefuses(t *testing.T) {
 	dir := t.TempDir()
 	d, err := Open(Options{
-		File: filepath.Join(dir, "alerts.db"), History: filepath.Join(dir, "alerts.history"), Quiet: 7 * time.Second,
+		File: filepath.Join(dir, "alerts.db"), History: filepath.Join(dir, "alerts.history"), Quiet: 12 * time.Second,
 		Routes: []outbox.Route{{Name: "bad", Sink: refusing{}}}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -105,13 +105,13 @@ func TestRefuses(t *testing.T) {
 		}
 		return nil
 	}
-	for range 100 {
+	for range 400 {
 		if opened() != nil {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	time.Sleep(9 * time.Second)
+	time.Sleep(14 * time.Second)
 	if i := opened(); i == nil || i.State != incident.Open || i.Alarms[0].Times != 1 {
 		t.Errorf("%+v", i)
 	}

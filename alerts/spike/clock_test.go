@@ -72,7 +72,7 @@ func TestAnyTime(t *testing.T) {
 	}
 	s.d.Observe(&audit.Event{Run: "r", Kind: audit.KindStart})
 	s.d.Observe(&audit.Event{Run: "r", Kind: audit.KindFlow})
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("it took %s", took)
 	}
 	for _, window := range []time.Duration{MinWindow, time.Minute, MaxWindow} {

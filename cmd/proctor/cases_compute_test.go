@@ -29,7 +29,7 @@ if os.fork() == 0:
     r, w = os.pipe()
     if os.fork() == 0: os.write(w, bytes(1 << 20))
     while True:
-        time.sleep(3)
+        time.sleep(40)
         print("late", flush=True)
 time.sleep(0.3)
 print("main", flush=True)
@@ -43,9 +43,9 @@ print("main", flush=True)
 	}{
 		"it ends":              {"os._exit(0)", nil, audit.StatusOK, 0, 0},
 		"it ends with a code":  {"os._exit(9)", nil, audit.StatusExit, 9, 0},
-		"its deadline ends it": {"deaf()\ntime.sleep(60)", []string{"--timeout", "2s"}, audit.StatusTimeout, 124, 2 * time.Second},
-		"it is stopped, too":   {"os.kill(os.getpid(), signal.SIGSTOP)", []string{"--timeout", "2s"}, audit.StatusTimeout, 124, 2 * time.Second},
-		"it waits for a vfork": {"ctypes.CDLL(None).vfork() or signal.pause()", []string{"--timeout", "2s"}, audit.StatusTimeout, 124, 2 * time.Second},
+		"its deadline ends it": {"deaf()\ntime.sleep(60)", []string{"--timeout", "4s"}, audit.StatusTimeout, 124, 4 * time.Second},
+		"it is stopped, too":   {"os.kill(os.getpid(), signal.SIGSTOP)", []string{"--timeout", "4s"}, audit.StatusTimeout, 124, 4 * time.Second},
+		"it waits for a vfork": {"ctypes.CDLL(None).vfork() or signal.pause()", []string{"--timeout", "4s"}, audit.StatusTimeout, 124, 4 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
@@ -54,7 +54,7 @@ print("main", flush=True)
 			if v.Status != test.status || v.ExitCode != test.code || string(v.Stdout.Bytes()) != "main\n" {
 				t.Errorf("%s, code %d: %s; %q, %s", v.Status, v.ExitCode, v.Reason, v.Stdout.Bytes(), v.Stderr.Bytes())
 			}
-			if took < test.least || took > test.least+2500*time.Millisecond {
+			if took < test.least || took > test.least+20*time.Second {
 				t.Errorf("the verdict came after %s", took)
 			}
 			if err := s.populated(v.Run); err != nil {
@@ -101,7 +101,7 @@ while True:
 	if v := flood.wait(t); v.Status != audit.StatusKilled || v.ExitCode != 137 || !strings.Contains(v.Reason, "proctor kill") {
 		t.Errorf("a flood that was ended: %s, code %d: %s", v.Status, v.ExitCode, v.Reason)
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("ending it took %s", took)
 	}
 	if v := s.verdict(t, "sh", "echo after"); v.Status != audit.StatusOK {
@@ -160,7 +160,7 @@ func TestReasonsOfSIGKILL(t *testing.T) {
 // What a run may have of processors and open files is what it gets.
 func TestShares(t *testing.T) {
 	s := root(t)
-	v := s.verdict(t, "python", "import os\nfor _ in range(3): os.fork()\nwhile True: pass", "--cpus", "0.25", "--timeout", "2s")
+	v := s.verdict(t, "python", "import os\nfor _ in range(3): os.fork()\nwhile True: pass", "--cpus", "0.25", "--timeout", "6s")
 	if share := float64(v.Usage.CPUMS) / float64(v.Usage.WallMS); v.Status != audit.StatusTimeout || share > 0.4 {
 		t.Errorf("%s; with a quarter of a processor eight processes had %.2f", v.Status, share)
 	}

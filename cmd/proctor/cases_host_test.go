@@ -41,11 +41,16 @@ func TestShimKilled(t *testing.T) {
 	testenv.Root(t)
 	testenv.LeakCheck(t)
 	s := newSupervisor(t)
+	const code = "echo hi; sleep 1; exit 7"
+	s.verdict(t, "sh", code) // what is there from now on
+	began := time.Now()
+	s.verdict(t, "sh", code)
+	undisturbed := time.Since(began)
 	var whole, ended, unmade int
 	for i := range 16 {
-		run := startCall(t, s.command(context.WithoutCancel(t.Context()), "run", "--json", "--lang", "sh", "-"), "echo hi; sleep 0.5; exit 7")
+		run := startCall(t, s.command(context.WithoutCancel(t.Context()), "run", "--json", "--lang", "sh", "-"), code)
 		// From when there is none yet to when there is none any more.
-		time.Sleep(time.Duration(i*60+rand.IntN(1+i*4)) * time.Millisecond)
+		time.Sleep(time.Duration(i)*undisturbed/13 + rand.N(undisturbed/13))
 		// Every third time whoever starts or cleans up after one is killed, too.
 		for until := time.Now().Add(time.Duration(i%3/2) * 400 * time.Millisecond); ; {
 			for _, pid := range s.shims() {
@@ -151,12 +156,17 @@ func TestKilledWhileUnpacking(t *testing.T) {
 		if text, err := os.ReadFile(s.logFile()); err == nil {
 			from = len(text)
 		}
+		// Of the first try there may be something that did not go yet.
+		layers := filepath.Join(dir, "state/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots/*/fs/usr")
+		before, _ := filepath.Glob(layers)
 		started := make(chan error, 1)
 		go func() { started <- s.start() }()
 		eventually(t, time.Minute, func() error {
-			// The first line says that it begins, the second that some of it is there.
-			if text, _ := os.ReadFile(s.logFile()); strings.Count(string(text[from:]), `progress="unpack image`) < 2 {
+			if text, _ := os.ReadFile(s.logFile()); !strings.Contains(string(text[from:]), `progress="unpack image`) {
 				return errors.New("nothing is unpacked")
+			}
+			if now, _ := filepath.Glob(layers); slices.Equal(now, before) {
+				return errors.New("no layer is there")
 			}
 			return nil
 		})
@@ -220,11 +230,11 @@ func TestDrain(t *testing.T) {
 	testenv.Root(t)
 	testenv.LeakCheck(t)
 	config := filepath.Join(testenv.Dir(t), "proctor.yaml")
-	if err := os.WriteFile(config, []byte("stop_timeout: 20s\nruns: {at_once: 1, queue: 5}\n"), 0o644); err != nil {
+	if err := os.WriteFile(config, []byte("stop_timeout: 40s\nruns: {at_once: 1, queue: 5}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	s := newSupervisor(t, "--config", config)
-	going := s.background(t, ": >/scratch/up; sleep 2; echo done")
+	going := s.background(t, ": >/scratch/up; sleep 12; echo done")
 	killed := startCall(t, s.command(context.WithoutCancel(t.Context()), "run", "--json", "--lang", "sh", "-"), "echo killed")
 	var line []string
 	eventually(t, 10*time.Second, func() error {

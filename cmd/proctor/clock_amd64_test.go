@@ -234,17 +234,17 @@ func TestClockSteps(t *testing.T) {
 		clock.done.Wait()
 	})
 	for _, step := range []time.Duration{2 * time.Hour, -4 * time.Hour, 2 * time.Hour} {
-		run := s.background(t, busy, "--timeout", "3s")
+		run := s.background(t, busy, "--timeout", "5s")
 		began := time.Now()
 		clock.ahead.Add(int64(step))
 		v := run.wait(t)
-		if took := time.Since(began); v.Status != audit.StatusTimeout || took < time.Second || took > 6*time.Second || v.Usage.WallMS < 3000 || v.Usage.WallMS > 4000 {
+		if took := time.Since(began); v.Status != audit.StatusTimeout || took > 30*time.Second || v.Usage.WallMS < 5000 || v.Usage.WallMS > 15_000 {
 			t.Errorf("a step of %s: %s after %s, said to be %d ms: %s", step, v.Status, took, v.Usage.WallMS, v.Reason)
 		}
 		// The step was seen.
 		events := s.events(t, v.Run)
 		first, last := events[0].Time, events[len(events)-1].Time
-		if d := last.Sub(first) - step; d < time.Second || d > 10*time.Second {
+		if d := last.Sub(first) - step; d < time.Second || d > 40*time.Second {
 			t.Errorf("a step of %s: the record goes from %s to %s", step, first, last)
 		}
 	}

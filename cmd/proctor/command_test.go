@@ -42,7 +42,7 @@ type result struct {
 }
 
 // commandTimeout is for a client that hangs; none should take a fraction of it.
-const commandTimeout = 90 * time.Second
+const commandTimeout = 4 * time.Minute
 
 // proctor runs a client with stdin to its end.
 func (s *supervisor) proctor(t testing.TB, stdin string, args ...string) result {

@@ -156,11 +156,11 @@ func TestNoRoomBefore(t *testing.T) {
 		want []string // in the reason
 		fix  string
 	}{
-		{"state bytes", func() func() { s.state.Fill(9 << 20); return s.state.MakeRoom }, []string{"state directory " + s.dir + "/state has 9 MiB free", "with at least 2"}, "make room there"},
+		{"state bytes", func() func() { s.state.Fill(9<<20 + 512<<10); return s.state.MakeRoom }, []string{"state directory " + s.dir + "/state has 9 MiB free", "with at least 2"}, "make room there"},
 		{"state inodes", func() func() { s.state.FillInodes(300); return s.state.MakeRoom }, []string{"state directory " + s.dir + "/state has 30", "inodes free, and new runs begin"}, "remove files there"},
 		{"state full", func() func() { s.state.Fill(0); return s.state.MakeRoom }, []string{s.dir + "/state has 0 KiB free"}, "make room there"},
 		{"records read-only", func() func() { return readOnly(t, s.dir+"/state/runs") }, []string{"directory of records " + s.dir + "/state/runs", "read-only"}, "mount it for writing"},
-		{"run bytes", func() func() { s.run.Fill(1 << 20); return s.run.MakeRoom }, []string{"run directory " + s.dir + "/run has 1 MiB free", "and new runs begin"}, "make room there"},
+		{"run bytes", func() func() { s.run.Fill(1<<20 + 512<<10); return s.run.MakeRoom }, []string{"run directory " + s.dir + "/run has 1 MiB free", "and new runs begin"}, "make room there"},
 		{"run inodes", func() func() { s.run.FillInodes(100); return s.run.MakeRoom }, []string{"run directory " + s.dir + "/run has 10", "inodes free, and new runs begin"}, "remove files there"},
 		{"run read-only", func() func() { return readOnly(t, s.dir+"/run") }, []string{"run directory " + s.dir + "/run", "read-only"}, "mount it for writing"},
 		{"both", func() func() {

@@ -147,7 +147,7 @@ c = http.client.HTTPSConnection("api.example", timeout=10)
 for i in range(100):
     c.request("GET", "/v1/%s" % sys.argv[1])
     c.getresponse().read()
-    time.sleep(0.01)
+    time.sleep(0.05)
 `
 	var running sync.WaitGroup
 	for profile, who := range map[string]string{"key": "first", "other-key": "second"} {

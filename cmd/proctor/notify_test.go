@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
@@ -47,10 +48,28 @@ func TestServiceManager(t *testing.T) {
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second)
+	told := func(what string, times int) {
+		t.Helper()
+		eventually(t, 30*time.Second, func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			n := 0
+			for _, m := range said {
+				if m == what {
+					n++
+				}
+			}
+			if n < times {
+				return fmt.Errorf("%s was told %d times, not %d: %q", what, n, times, said)
+			}
+			return nil
+		})
+	}
+	told("WATCHDOG=1", 5)
 	if err := s.stop(); err != nil {
 		t.Fatal(err)
 	}
+	told("STOPPING=1", 1)
 	mu.Lock()
 	defer mu.Unlock()
 	alive := 0

@@ -47,7 +47,7 @@ func TestEndings(t *testing.T) {
 		{"SIGABRT", "python", "import os; os.abort()", nil, audit.StatusExit, 134, "SIGABRT", "SIGABRT"},
 		{"SIGKILL from inside", "sh", "kill -KILL $$", nil, audit.StatusKilled, 137, "SIGKILL", "from inside"},
 		{"a child is killed, it is not", "sh", "sh -c 'kill -KILL $$'; exit 3", nil, audit.StatusExit, 3, "", "code 3"},
-		{"timeout", "sh", "echo before; sleep 60", []string{"--timeout", "500ms"}, audit.StatusTimeout, 124, "", "deadline of 500ms"},
+		{"timeout", "sh", "echo before; sleep 60", []string{"--timeout", "2s"}, audit.StatusTimeout, 124, "", "deadline of 2s"},
 		{"processor time, of several together", "python", `
 import os
 for _ in range(3): os.fork()
@@ -65,7 +65,7 @@ if os.fork() == 0:
         time.sleep(60)
     os.kill(os.getpid(), signal.SIGSTOP)
 print("before", flush=True)
-time.sleep(60)`, []string{"--timeout", "2s"}, audit.StatusTimeout, 124, "", "deadline of 2s"},
+time.sleep(60)`, []string{"--timeout", "5s"}, audit.StatusTimeout, 124, "", "deadline of 5s"},
 		{"out of memory", "python", "x = bytearray(1 << 40 >> 11); x[::4096] = b'x' * len(x[::4096])", []string{"--memory", "64M", "--scratch", "1M"}, audit.StatusOOM, 137, "SIGKILL", "which is its 64 MiB"},
 		{"a child is out of memory", "python", `
 import subprocess, sys

@@ -248,17 +248,15 @@ func removeTree(dir string) error {
 		}
 	}
 	// The kernel lets go of a dead group's last references a little later.
-	for range 50 {
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(2 * time.Millisecond) {
 		err = os.Remove(dir)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if !errors.Is(err, unix.EBUSY) {
-			break
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return err
 		}
-		time.Sleep(2 * time.Millisecond)
 	}
-	return err
 }
 
 func gone(err error) bool {

@@ -107,9 +107,9 @@ func TestTaskSurvivesCrashOfContainerd(t *testing.T) {
 func TestHungContainerdIsRestarted(t *testing.T) {
 	rootTest(t)
 	opts := testenv.DaemonOptions(t)
-	opts.ProbeInterval = 100 * time.Millisecond
+	opts.ProbeInterval = time.Second
 	d := testenv.StartContainerd(t, opts)
-	time.Sleep(5 * opts.ProbeInterval)
+	time.Sleep(3 * opts.ProbeInterval)
 	if s := d.Status(); s.Restarts != 0 {
 		t.Fatalf("restarted while well: %+v", s)
 	}
@@ -123,15 +123,16 @@ func TestClientWaitsForRestart(t *testing.T) {
 	rootTest(t)
 	d := testenv.Containerd(t)
 	c := connect(t, d)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := c.Version(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(d.Status().PID, syscall.SIGKILL); err != nil {
+	old := d.Status().PID
+	if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for d.Status().PID != 0 && ctx.Err() == nil {
+	for d.Status().PID == old && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	if _, err := c.Version(ctx); err != nil {
@@ -234,7 +235,7 @@ func TestStopKillsOneThatHangs(t *testing.T) {
 	if err := d.Stop(ctx); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(begin); took > 3*time.Second {
+	if took := time.Since(begin); took > 20*time.Second {
 		t.Errorf("took %s", took)
 	}
 }
@@ -242,7 +243,7 @@ func TestStopKillsOneThatHangs(t *testing.T) {
 // restarted waits for the nth restart to serve.
 func restarted(t *testing.T, d *daemon.Daemon, n uint64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		if s := d.Status(); s.Restarts >= n && s.Serving {

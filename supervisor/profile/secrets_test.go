@@ -157,8 +157,8 @@ func TestSecretCommandTimeout(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	script := fmt.Sprintf("sleep 60 & echo $! $$ > %s; echo %s; sleep 60", pids, canary)
 	start := time.Now()
-	refused(t, Secrets{Timeout: 300 * time.Millisecond}, sh(script), "took longer than 300ms and was killed")
-	if took := time.Since(start); took > 5*time.Second {
+	refused(t, Secrets{Timeout: 3 * time.Second}, sh(script), "took longer than 3s and was killed")
+	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("took %s", took)
 	}
 	data, err := os.ReadFile(pids)

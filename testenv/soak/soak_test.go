@@ -131,8 +131,10 @@ func TestSoak(t *testing.T) {
 		switch name {
 		case "records":
 			allowed = int64(total) // it is what they are for
-		case "fds", "goroutines", "threads":
-			allowed = 8 // idle connections, and what the scheduler has kept
+		case "fds", "goroutines":
+			allowed = 8 // idle connections
+		case "threads":
+			allowed = 32 // Go keeps as many as were ever busy at one time, as when a disk is slow
 		case "rss-KiB":
 			allowed = max(first[name]/5, 16<<10)
 		}
