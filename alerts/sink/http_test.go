@@ -50,7 +50,9 @@ func TestPostOutcomes(t *testing.T) {
 	}))
 	defer server.Close()
 	client := NewClient(nil)
-	client.Timeout = time.Second
+	client.Timeout = 30 * time.Second
+	impatient := *client
+	impatient.Timeout = 2 * time.Second
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +78,11 @@ func TestPostOutcomes(t *testing.T) {
 		{url: "http://[::1", outcome: Refused, unseen: true},
 	} {
 		before := requests.Load()
-		_, err := Post(t.Context(), client, test.url, []byte(`{}`), nil)
+		with := client
+		if strings.HasSuffix(test.url, "/hang") {
+			with = &impatient
+		}
+		_, err := Post(t.Context(), with, test.url, []byte(`{}`), nil)
 		var e *Error
 		switch {
 		case test.fine:

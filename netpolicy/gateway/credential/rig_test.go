@@ -286,7 +286,7 @@ func (r *run) flow() audit.Flow {
 
 // settle waits for the first flow, which comes of its own.
 func (r *run) settle() {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		r.recorder.mu.Lock()
 		n := len(r.recorder.flows)
 		r.recorder.mu.Unlock()

@@ -27,7 +27,10 @@ type DialerOptions struct {
 }
 
 // A Dialer connects to what is granted, outside.
-type Dialer struct{ opts DialerOptions }
+type Dialer struct {
+	opts  DialerOptions
+	grace time.Duration // familyGrace, but in tests
+}
 
 // NewDialer makes a dialer.
 func NewDialer(o DialerOptions) (*Dialer, error) {
@@ -39,7 +42,7 @@ func NewDialer(o DialerOptions) (*Dialer, error) {
 	}
 	o.Stagger = orDefault(o.Stagger, 250*time.Millisecond)
 	o.Timeout = orDefault(o.Timeout, 10*time.Second)
-	return &Dialer{o}, nil
+	return &Dialer{opts: o, grace: familyGrace}, nil
 }
 
 const (
@@ -75,7 +78,7 @@ func (d *Dialer) Dial(ctx context.Context, name string, port uint16) (net.Conn, 
 
 	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
-	answer, err := d.opts.Upstream.either(ctx, name, familyGrace)
+	answer, err := d.opts.Upstream.either(ctx, name, d.grace)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fail(ErrTimeout, "", nil, err)

@@ -73,7 +73,7 @@ func (s *served) ask(t testing.TB, network, name string, qtype uint16, change ..
 	for _, f := range change {
 		f(m)
 	}
-	c := dns.Client{Net: network, Timeout: 10 * time.Second}
+	c := dns.Client{Net: network, Timeout: 30 * time.Second}
 	answer, _, err := c.Exchange(m, s.addr.String())
 	if err != nil {
 		t.Fatalf("%s %s by %s: %v", name, dns.Type(qtype), network, err)
@@ -138,7 +138,7 @@ func TestResolver(t *testing.T) {
 			} else if len(m.Ns) > 0 {
 				ttl = m.Ns[0].(*dns.SOA).Minttl
 			}
-			if codeName(m.Rcode) != c.code || answer != c.answer || ttl > c.ttl || ttl+2 < c.ttl {
+			if codeName(m.Rcode) != c.code || answer != c.answer || ttl > c.ttl || ttl+10 < c.ttl { // some of it may be over
 				t.Errorf("%s %s: answer\n%v", c.name, dns.Type(c.qtype), m)
 			}
 			records := s.rec.all()
@@ -172,15 +172,16 @@ func TestResolver(t *testing.T) {
 // While the host's resolvers are silent, refusals come at once, and an answer before C
 // libraries stop waiting for it.
 func TestResolverDown(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	dumb := serveNames(t, func(string, *dns.Msg) *dns.Msg { return nil })
-	s := serve(t, policy, UpstreamOptions{Servers: []netip.AddrPort{dumb.addr}}, Options{Wait: 300 * time.Millisecond})
+	s := serve(t, policy, UpstreamOptions{Servers: []netip.AddrPort{dumb.addr}, Try: time.Minute, Total: time.Minute}, Options{Wait: 3 * time.Second})
 	var wg sync.WaitGroup
 	for _, network := range []string{"udp", "tcp"} {
 		for range 5 {
 			wg.Go(func() {
 				began := time.Now()
 				m := s.ask(t, network, "api.example.", dns.TypeA, edns(1232, 0))
-				if took := time.Since(began); m.Rcode != dns.RcodeServerFailure || took < 250*time.Millisecond || took > 2*time.Second {
+				if took := time.Since(began); m.Rcode != dns.RcodeServerFailure || took < 2500*time.Millisecond || took > 15*time.Second {
 					t.Errorf("after %v:\n%v", took, m)
 				}
 				if e, ok := m.IsEdns0().Option[0].(*dns.EDNS0_EDE); !ok || e.InfoCode != 22 && e.InfoCode != 23 {
@@ -189,8 +190,10 @@ func TestResolverDown(t *testing.T) {
 			})
 		}
 	}
-	time.Sleep(50 * time.Millisecond)
-	within(t, 100*time.Millisecond, "refusals", func() {
+	for end := time.Now().Add(time.Second); (len(s.wait) < 5 || len(s.slots) < 5) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	within(t, 2*time.Second, "refusals", func() { // less than the others wait
 		for range 20 {
 			if m := s.ask(t, "udp", "evil.example.", dns.TypeA); m.Rcode != dns.RcodeNameError {
 				t.Errorf("%v", m)
@@ -207,18 +210,26 @@ func TestResolverDown(t *testing.T) {
 
 // More questions than may wait are answered all the same.
 func TestResolverCrowded(t *testing.T) {
-	dumb := serveNames(t, func(string, *dns.Msg) *dns.Msg { return nil })
-	s := serve(t, policy, UpstreamOptions{Servers: []netip.AddrPort{dumb.addr}}, Options{Wait: time.Second, Waiting: 1})
+	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	defer release()
+	up := serveNames(t, func(_ string, m *dns.Msg) *dns.Msg {
+		<-held
+		m.Rcode = dns.RcodeServerFailure
+		return m
+	})
+	s := serve(t, policy, UpstreamOptions{Servers: []netip.AddrPort{up.addr}, Try: time.Minute, Total: time.Minute}, Options{Wait: 10 * time.Second, Waiting: 1})
 	var wg sync.WaitGroup
 	wg.Go(func() { s.ask(t, "udp", "api.example.", dns.TypeA) })
-	for len(dumb.asked()) == 0 {
+	for len(up.asked()) == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	within(t, 500*time.Millisecond, "one too many", func() {
+	within(t, 5*time.Second, "one too many", func() { // half of what one that waits would take
 		if m := s.ask(t, "udp", "six.example.", dns.TypeA); m.Rcode != dns.RcodeServerFailure {
 			t.Errorf("%v", m)
 		}
 	})
+	release()
 	wg.Wait()
 }
 
@@ -266,14 +277,15 @@ func TestQueryLimit(t *testing.T) {
 }
 
 func TestStreams(t *testing.T) {
-	s := serve(t, policy, UpstreamOptions{}, Options{Streams: 3, Idle: 300 * time.Millisecond})
+	t.Parallel() // it waits most of the time
+	s := serve(t, policy, UpstreamOptions{}, Options{Streams: 3, Idle: 2 * time.Second})
 	dial := func() net.Conn {
 		t.Helper()
 		c, err := net.Dial("tcp", s.addr.String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c.SetDeadline(time.Now().Add(30 * time.Second))
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
@@ -287,11 +299,10 @@ func TestStreams(t *testing.T) {
 	}
 	rule := func(n int) string {
 		t.Helper()
-		for range 1000 {
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 			if r := s.rec.all(); len(r) >= n {
 				return r[n-1].Rule
 			}
-			time.Sleep(time.Millisecond)
 		}
 		t.Fatalf("%d records, want %d", len(s.rec.all()), n)
 		return ""
@@ -315,7 +326,7 @@ func TestStreams(t *testing.T) {
 	// One that says nothing, and one that stops in the middle.
 	idle, half := dial(), dial()
 	half.Write(q[:7])
-	within(t, 2*time.Second, "idle streams", func() {
+	within(t, 15*time.Second, "idle streams", func() {
 		if err := errors.Join(closed(idle), closed(half)); err != nil {
 			t.Error(err)
 		}
@@ -372,7 +383,7 @@ func TestGoClient(t *testing.T) {
 	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, s.addr.String())
 	}}
-	within(t, time.Second, "lookups", func() {
+	within(t, 4*time.Second, "lookups", func() { // it would ask again after 5 s
 		got, err := r.LookupNetIP(t.Context(), "ip", "api.example.")
 		if err != nil || len(got) != 2 {
 			t.Errorf("%v, %v", got, err)
@@ -410,7 +421,7 @@ func TestNodeClient(t *testing.T) {
 			for (const f of ['resolve4', 'resolve6', 'resolveTxt'])
 				try { await r[f]('evil.example') } catch (e) { console.log(e.code) }
 			try { await r.resolveMx('api.example') } catch (e) { console.log(e.code) }
-			if (Date.now() - began > 1000) console.log('slow');
+			if (Date.now() - began > 4000) console.log('slow');
 		})()`, s.addr)
 	out, err := exec.CommandContext(t.Context(), node, "-e", script).CombinedOutput()
 	want := "[ '198.18.1.1' ] [ 'fd70:726f:6374:6f72::c612:101' ]\nENOTFOUND\nENOTFOUND\nENOTFOUND\nENODATA\n"

@@ -257,6 +257,7 @@ func TestServerEndsConnection(t *testing.T) {
 }
 
 func TestBadServer(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	for answer, want := range map[string]string{
 		"":           "ended the connection",
 		"nonsense\n": "malformed",

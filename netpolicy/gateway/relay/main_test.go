@@ -146,8 +146,8 @@ func newWorld(t testing.TB, change ...func(*world)) *world {
 		Names: w.names, Dialer: w.dialer, Recorder: w.flows,
 		ProxyAddr:    netip.MustParseAddrPort(proxyAddr),
 		Synthetic:    []netip.Prefix{netip.MustParsePrefix("198.18.0.0/16")},
-		HelloTimeout: 2 * time.Second,
-		SpeakTimeout: 50 * time.Millisecond,
+		HelloTimeout: 10 * time.Second,
+		SpeakTimeout: 2 * time.Second,
 	}
 	for _, c := range change {
 		c(w)
@@ -217,7 +217,7 @@ func (w *world) dial(dest string) *net.TCPConn {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(30 * time.Second))
 	return c.(*net.TCPConn)
 }
 
@@ -227,7 +227,7 @@ func (w *world) flow() audit.Flow {
 	select {
 	case f := <-w.flows.ch:
 		return f
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		w.Fatal("no flow was recorded")
 	}
 	return audit.Flow{}
@@ -278,7 +278,7 @@ func (w *world) client(s *httptest.Server, serverName string) *http.Client {
 		},
 	}
 	w.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 10 * time.Second}
+	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }
 
 // tcpServer serves each connection with f.
@@ -296,7 +296,7 @@ func (w *world) tcpServer(f func(*net.TCPConn)) string {
 			}
 			wg.Go(func() {
 				defer c.Close()
-				c.SetDeadline(time.Now().Add(10 * time.Second))
+				c.SetDeadline(time.Now().Add(30 * time.Second))
 				f(c.(*net.TCPConn))
 			})
 		}
@@ -325,7 +325,7 @@ func (w *world) isReset(dest string) {
 	c, err := net.Dial("tcp", w.at(dest))
 	if err == nil {
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.SetDeadline(time.Now().Add(30 * time.Second))
 		_, err = c.Read(make([]byte, 1))
 	}
 	if !errors.Is(err, unix.ECONNRESET) {

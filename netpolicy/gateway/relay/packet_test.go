@@ -76,7 +76,7 @@ func (w *world) udp(dest netip.AddrPort) net.Conn {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(5 * time.Second))
+	c.SetDeadline(time.Now().Add(30 * time.Second))
 	return c
 }
 
@@ -90,9 +90,10 @@ func (w *world) ask(c net.Conn, text string) {
 }
 
 func TestPackets(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t, func(w *world) {
 		w.opts.Reply = inside
-		w.opts.PacketIdle = 300 * time.Millisecond
+		w.opts.PacketIdle = 2 * time.Second
 	})
 	port := w.packets()
 	dest := netip.AddrPortFrom(netip.MustParseAddr("127.7.7.7"), port)

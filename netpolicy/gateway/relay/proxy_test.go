@@ -97,7 +97,7 @@ func (w *world) proxied() *http.Client {
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}
 	w.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 10 * time.Second}
+	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }
 
 func TestProxyServes(t *testing.T) {

@@ -122,7 +122,8 @@ func TestSplitHello(t *testing.T) {
 }
 
 func TestSlowHello(t *testing.T) {
-	w := newWorld(t, func(w *world) { w.opts.HelloTimeout = 200 * time.Millisecond })
+	t.Parallel() // it waits most of the time
+	w := newWorld(t, func(w *world) { w.opts.HelloTimeout = 2 * time.Second })
 	hello := clientHello(&tls.Config{ServerName: "one.test"})
 	c := w.dial("198.18.0.1:443")
 	if _, err := c.Write(hello[:100]); err != nil {
@@ -131,19 +132,19 @@ func TestSlowHello(t *testing.T) {
 	if got := readAll(t, c); got != "\x15\x03\x03\x00\x02\x02\x32" {
 		t.Errorf("the client sees %q", got)
 	}
-	w.blocked("not all of it came within 200ms")
+	w.blocked("not all of it came within 2s")
 
 	// One that keeps sending has no longer than one that doesn't.
 	c = w.dial("198.18.0.1:443")
 	begin := time.Now()
-	for time.Since(begin) < 5*time.Second && len(hello) > 0 {
+	for time.Since(begin) < 20*time.Second && len(hello) > 0 {
 		if _, err := c.Write(hello[:1]); err != nil {
 			break
 		}
 		hello = hello[1:]
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 	}
-	if d := time.Since(begin); d > 3*time.Second {
+	if d := time.Since(begin); d > 12*time.Second {
 		t.Errorf("it went on for %s", d)
 	}
 	w.blocked("not all of it came")
@@ -182,8 +183,9 @@ func isReset(t *testing.T, c net.Conn) {
 
 // On a port of its own a granted name may speak whatever it wants.
 func TestOtherProtocols(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	t.Run("server first", func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorld(t, func(w *world) { w.opts.SpeakTimeout, w.opts.HelloTimeout = 50*time.Millisecond, time.Minute })
 		w.dialer.set("one.test:5432", w.tcpServer(func(c *net.TCPConn) { fmt.Fprint(c, "220 hello\r\n"); echo(c) }))
 		c := w.dial("198.18.0.1:5432")
 		b := make([]byte, 11)
@@ -231,11 +233,13 @@ func TestOtherProtocols(t *testing.T) {
 		w.allowed()
 	})
 	t.Run("HTTP for another host, slowly", func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorld(t, func(w *world) { w.opts.SpeakTimeout = time.Second })
 		c := w.dial("198.18.0.1:8080")
-		for _, part := range []string{"\r\nG", "ET / HTTP/1.1\r\n", "Host: other.test\r\n\r\n"} {
+		for i, part := range []string{"\r\nG", "ET / HTTP/1.1\r\n", "Host: other.test\r\n\r\n"} {
+			if i > 0 {
+				time.Sleep(1200 * time.Millisecond) // longer than one that says nothing is waited for
+			}
 			fmt.Fprint(c, part)
-			time.Sleep(100 * time.Millisecond)
 		}
 		if got := readAll(t, c); !strings.HasPrefix(got, "HTTP/1.1 400 ") {
 			t.Errorf("%q", got)
