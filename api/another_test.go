@@ -31,6 +31,10 @@ func TestMain(m *testing.M) {
 		actAsAnother(socket)
 		return
 	}
+	if os.Getenv(fuseVariable) != "" {
+		answerFUSE(3)
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -14,18 +14,21 @@ import (
 const maxDescriptors = 253
 
 // descriptorConn is a server's connection that keeps the descriptors which arrive between
-// the bytes. What nobody took is closed with it.
+// the bytes. What nobody took is closed with it. They stay numbers until it is known what they are:
+// see [supervisor.NewInput].
 type descriptorConn struct {
 	*net.UnixConn
-	give    func()                               // of the caller's connections
-	closing sync.Once                            // the server closes it more than once
-	mine    func(n int64) (give func(), ok bool) // of the caller's descriptors
-	mu      sync.Mutex
-	files   []*os.File
-	gives   []func()                                    // of those that are here
-	lent    []func()                                    // of those that were taken
-	crowded bool                                        // some were closed at once: the caller has too many
-	oob     [maxDescriptors*4 + unix.SizeofCmsghdr]byte // used by Read alone
+	give     func()                               // of the caller's connections
+	closing  sync.Once                            // the server closes it more than once
+	shedding sync.WaitGroup                       // for who closes what was not taken; not begun once gone
+	mine     func(n int64) (give func(), ok bool) // of the caller's descriptors
+	mu       sync.Mutex
+	files    []int
+	gives    []func()                                    // of those that are here
+	lent     []func()                                    // of those that were taken
+	crowded  bool                                        // some were closed at once: the caller has too many
+	gone     bool                                        // closed: what still comes is not taken
+	oob      [maxDescriptors*4 + unix.SizeofCmsghdr]byte // used by Read alone
 }
 
 var errTooManyDescriptors = errors.New("more descriptors than one request may hold")
@@ -46,39 +49,51 @@ func (c *descriptorConn) Read(p []byte) (int, error) {
 	return max(n, 0), err // it is -1 with an error, which a Reader's never is
 }
 
+// keep takes in what came with some bytes. What it does not take it closes, which may take as long
+// as whoever passed it likes: nobody else waits for that, but the connection counts meanwhile.
 func (c *descriptorConn) keep(oob []byte) error {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	var surplus []int
 	for _, m := range messages {
 		fds, err := unix.ParseUnixRights(&m)
 		if err != nil {
 			continue // credentials and the like
 		}
-		give, ok := c.mine(int64(len(fds)))
-		if !ok {
+		if give, ok := c.mine(int64(len(fds))); !ok {
 			c.crowded = true
-			for _, fd := range fds {
-				unix.Close(fd)
-			}
-			continue
-		}
-		c.gives = append(c.gives, give)
-		for _, fd := range fds {
-			c.files = append(c.files, os.NewFile(uintptr(fd), "input"))
+			surplus = append(surplus, fds...)
+		} else if c.gone {
+			give()
+			surplus = append(surplus, fds...)
+		} else {
+			c.gives = append(c.gives, give)
+			c.files = append(c.files, fds...)
 		}
 	}
 	if len(c.files) > maxDescriptors {
-		return errTooManyDescriptors
+		err = errTooManyDescriptors
 	}
-	return nil
+	if !c.gone {
+		c.shedding.Add(1)
+		defer c.shedding.Done()
+	}
+	c.mu.Unlock()
+	closeAll(surplus)
+	return err
 }
 
-// take hands over what has arrived; the caller closes the files, and then calls closed.
-func (c *descriptorConn) take() []*os.File {
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// take hands over what has arrived; the caller closes it, and then calls closed.
+func (c *descriptorConn) take() []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	files := c.files
@@ -112,15 +127,13 @@ func (c *descriptorConn) wasCrowded() bool {
 func (c *descriptorConn) Close() error {
 	err := c.UnixConn.Close()
 	c.closing.Do(func() {
+		c.mu.Lock()
+		c.gone = true
+		c.mu.Unlock()
 		files := c.take()
-		if len(files) == 0 {
-			c.give()
-			return
-		}
 		go func() {
-			for _, f := range files {
-				f.Close()
-			}
+			closeAll(files)
+			c.shedding.Wait()
 			c.closed()
 			c.give()
 		}()

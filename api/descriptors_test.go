@@ -90,7 +90,8 @@ func TestDescriptorsArrive(t *testing.T) {
 		if len(got) != n {
 			t.Fatalf("%d files of %d arrived", len(got), n)
 		}
-		for i, f := range got {
+		for i, fd := range got {
+			f := os.NewFile(uintptr(fd), "passed")
 			content, err := io.ReadAll(f)
 			if err != nil || string(content) != fmt.Sprint(i) {
 				t.Errorf("file %d of %d holds %q, %v", i, n, content, err)
@@ -208,6 +209,6 @@ func TestSendingConnWritesNothingFirst(t *testing.T) {
 	if got := server.take(); len(got) != 1 {
 		t.Errorf("%d files", len(got))
 	} else {
-		got[0].Close()
+		closeAll(got)
 	}
 }

@@ -97,9 +97,11 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, c *peer) error {
 	err = s.readBody(w, r, &q)
 	// The descriptors came with the request's first byte: they are all here now.
 	files := conn.take()
+	req := &supervisor.Request{}
 	defer func() {
-		for _, f := range files {
-			f.Close()
+		closeAll(files[len(req.Inputs):])
+		for _, in := range req.Inputs {
+			in.File.Close()
 		}
 		conn.closed()
 	}()
@@ -115,7 +117,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, c *peer) error {
 	if len(files) != len(q.Inputs) {
 		return &Error{Code: http.StatusBadRequest, Refused: true, Message: fmt.Sprintf("%d inputs named, %d descriptors passed", len(q.Inputs), len(files)), Fix: "pass one for each, with the request's first byte"}
 	}
-	req := &supervisor.Request{
+	*req = supervisor.Request{
 		Caller: c.Caller, Groups: c.groups, Access: c.Access, Agent: string(q.Agent), Conversation: string(q.Conversation), Image: q.Image, Language: q.Language, Name: q.Name, Code: q.Code, Limits: q.Limits,
 		Profile: q.Profile, DenyNetwork: q.DenyNetwork, Allow: q.Allow,
 	}
@@ -123,7 +125,11 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, c *peer) error {
 		req.Args = append(req.Args, string(a))
 	}
 	for i, name := range q.Inputs {
-		req.Inputs = append(req.Inputs, supervisor.Input{Name: string(name), File: files[i]})
+		in, err := supervisor.NewInput(string(name), files[i])
+		if err != nil {
+			return err
+		}
+		req.Inputs = append(req.Inputs, in)
 	}
 
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))

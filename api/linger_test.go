@@ -1,11 +1,14 @@
 package api
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -14,36 +17,45 @@ import (
 	"proctor/testenv"
 )
 
-// lingering is an open file whose close does not return before end is called: one on a FUSE file
+// lingering is a descriptor whose close does not return before end is called: one on a FUSE file
 // system that does not answer.
-func lingering(t *testing.T) (f *os.File, end func()) {
+func lingering(t *testing.T, flags int) (fd int, end func()) {
 	t.Helper()
 	path := filepath.Join(testenv.Dir(t), "f")
 	must(t, os.WriteFile(path, nil, 0o600))
-	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	must(t, err)
-	must(t, unix.Mount("test", path, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=100644,user_id=0,group_id=0", fd)))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		answerFUSE(fd)
-	}()
+	device := os.NewFile(uintptr(fuse), "/dev/fuse")
+	defer device.Close()
+	must(t, unix.Mount("test", path, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=100644,user_id=0,group_id=0", fuse)))
+	// Another process: this one could not answer what its own runtime waits for.
+	self, err := os.Executable()
+	must(t, err)
+	daemon := exec.Command(self)
+	daemon.Env, daemon.ExtraFiles, daemon.Stderr = append(os.Environ(), fuseVariable+"=1"), []*os.File{device}, os.Stderr
+	must(t, daemon.Start()) // it ends by itself
 	end = func() {
 		must(t, unix.Unmount(path, unix.MNT_FORCE|unix.MNT_DETACH)) // breaks off what waits
-		<-done
-		unix.Close(fd)
+		must(t, daemon.Wait())
 	}
-	f, err = os.Open(path)
+	fd, err = unix.Open(path, flags|unix.O_CLOEXEC, 0)
 	if err != nil {
 		end()
 		t.Fatal(err)
 	}
-	return f, end
+	return fd, end
 }
 
-// answerFUSE lets a file be opened and says nothing when it is closed: linux/fuse.h.
+// fuseVariable says that this binary is to answer on its descriptor 3, instead of testing.
+const fuseVariable = "PROCTOR_API_FUSE"
+
+// fusePatience is after how long the file system is gone in any case.
+const fusePatience = 40 * time.Second
+
+// answerFUSE lets a file be opened and says nothing when it is closed or polled: linux/fuse.h.
 func answerFUSE(fd int) {
-	const initialize, getattr, open, flush = 26, 3, 14, 25
+	const initialize, getattr, open, flush, poll = 26, 3, 14, 25, 40
+	time.AfterFunc(fusePatience, func() { os.Exit(1) })
 	request := make([]byte, 1<<17)
 	for {
 		n, err := unix.Read(fd, request)
@@ -67,7 +79,7 @@ func answerFUSE(fd int) {
 			le.PutUint32(answer[16+16+64:], 1)
 		case open:
 			answer = append(answer, make([]byte, 16)...)
-		case flush:
+		case flush, poll:
 			continue
 		default:
 			errno := -int32(unix.ENOSYS)
@@ -84,7 +96,7 @@ func answerFUSE(fd int) {
 func TestServerEndsWhileFilesLingerRoot(t *testing.T) {
 	testenv.Root(t)
 	before := descriptors(t)
-	file, end := lingering(t)
+	file, end := lingering(t, unix.O_RDONLY)
 	ended := false
 	defer func() {
 		if !ended {
@@ -96,11 +108,11 @@ func TestServerEndsWhileFilesLingerRoot(t *testing.T) {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.Socket, Net: "unix"})
 	must(t, err)
 	defer conn.Close()
-	_, err = (&sendingConn{UnixConn: conn, files: []*os.File{file}}).Write([]byte("GET /v1/images HTTP/1.1\r\nHost: x\r\n\r\n"))
+	_, _, err = conn.WriteMsgUnix([]byte("GET /v1/images HTTP/1.1\r\nHost: x\r\n\r\n"), unix.UnixRights(file), nil)
 	must(t, err)
 	_, err = conn.Read(make([]byte, 10)) // no call that takes files: it stays with the connection
 	must(t, err)
-	go file.Close() // waits, too
+	go unix.Close(file) // waits, too
 
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Shutdown(t.Context()) }()
@@ -119,6 +131,77 @@ func TestServerEndsWhileFilesLingerRoot(t *testing.T) {
 	ended = true
 	closedSoon(t, before)
 	for deadline := time.Now().Add(5 * time.Second); server.connections.of(uid) != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the connection is counted for ever")
+		}
+	}
+}
+
+// A file on a FUSE file system that is in non-blocking mode, and says nothing to who polls it, does
+// not stop the runtime.
+func TestFilesAreNotPolledRoot(t *testing.T) {
+	testenv.Root(t)
+	file, end := lingering(t, unix.O_RDONLY|unix.O_NONBLOCK)
+	ended := make(chan struct{})
+	defer func() { <-ended }()
+	defer func() { go func() { defer close(ended); end() }() }()
+	_, c := serveWith(t, func(*Server) {})
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.Socket, Net: "unix"})
+	must(t, err)
+	defer conn.Close()
+	began := time.Now()
+	_, _, err = conn.WriteMsgUnix([]byte("GET /v1/images HTTP/1.1\r\nHost: x\r\n\r\n"), unix.UnixRights(file), nil)
+	must(t, err)
+	go unix.Close(file) // waits for an answer
+	runtime.GC()
+	_, err = conn.Read(make([]byte, 10))
+	must(t, err)
+	runtime.GC()
+	if took := time.Since(began); took > fusePatience/2 {
+		t.Errorf("all stood still for %s", took)
+	}
+}
+
+// What a caller has too many of may take for ever to close, too.
+func TestServerEndsWhileSurplusLingersRoot(t *testing.T) {
+	testenv.Root(t)
+	file, end := lingering(t, unix.O_RDONLY)
+	ended := false
+	defer func() {
+		if !ended {
+			end()
+		}
+	}()
+	var server *Server
+	_, c := serveWith(t, func(s *Server) { server = s; s.descriptors = newBudget(0) })
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.Socket, Net: "unix"})
+	must(t, err)
+	defer conn.Close()
+	_, _, err = conn.WriteMsgUnix([]byte("GET /v1/images HTTP/1.1\r\nHost: x\r\n\r\n"), unix.UnixRights(file), nil)
+	must(t, err)
+	go unix.Close(file) // waits, too
+	uid := uint32(os.Getuid())
+	for deadline := time.Now().Add(10 * time.Second); server.connections.of(uid) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it is not taken in")
+		}
+	}
+	time.Sleep(100 * time.Millisecond) // it is being closed
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.Shutdown(ctx) }()
+	select {
+	case <-stopped:
+	case <-time.After(10 * time.Second):
+		t.Error("the server does not end")
+	}
+	if used := server.connections.of(uid); used != 1 {
+		t.Errorf("%d connections are counted while something of one is being closed", used)
+	}
+	end()
+	ended = true
+	for deadline := time.Now().Add(10 * time.Second); server.connections.of(uid) != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the connection is counted for ever")
 		}

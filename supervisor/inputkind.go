@@ -38,8 +38,8 @@ var strangers = []struct {
 //
 // A FUSE file system may also never say what it is. Then this does not return, which costs the caller
 // one of the connections that it may have, and nobody else anything.
-func checkInput(f *os.File) error {
-	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+func checkInput(fd int) error {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func checkInput(f *os.File) error {
 		return errors.New("was not opened for reading")
 	}
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
+	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return err
 	}
 	for _, s := range strangers {
@@ -59,7 +59,7 @@ func checkInput(f *os.File) error {
 		}
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
 	switch st.Mode & unix.S_IFMT {
@@ -70,15 +70,15 @@ func checkInput(f *os.File) error {
 		return fmt.Errorf("is %s", kindName(st.Mode))
 	}
 	if fs.Type == unix.OVERLAYFS_SUPER_MAGIC {
-		return checkOverlay(f, &st)
+		return checkOverlay(fd, &st)
 	}
 	return nil
 }
 
 // checkOverlay takes the overlays that the supervisor's own mount table has, which root made. One
 // that a user made, in namespaces of theirs, may lie on FUSE, and does not say so.
-func checkOverlay(f *os.File, st *unix.Stat_t) error {
-	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", f.Fd()))
+func checkOverlay(fd int, st *unix.Stat_t) error {
+	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 	if err != nil {
 		return err
 	}

@@ -41,10 +41,24 @@ type Request struct {
 }
 
 // Input is an open file to be shown at /inputs/NAME. Name may have directories: DIR/FILE. The
-// file stays the caller's.
+// file stays whoever's it is who asks for the run.
 type Input struct {
 	Name string
 	File *os.File
+}
+
+// NewInput makes an input of a descriptor that a caller passed, if it is a regular file which the
+// caller may read; otherwise it returns a [*Refusal]. The input's File owns fd; after an error it is
+// still who called that has to close it.
+//
+// This comes before os.NewFile, which adds a descriptor in non-blocking mode to the runtime's epoll
+// set. That asks the file, and one on a FUSE file system need never answer: as the runtime makes the
+// call as one that can't block, all goroutines would stand still from the next garbage collection on.
+func NewInput(name string, fd int) (Input, error) {
+	if err := checkInput(fd); err != nil {
+		return Input{}, refuse("pass a regular file that you can read", "input %q: %v", name, err)
+	}
+	return Input{name, os.NewFile(uintptr(fd), "input")}, nil
 }
 
 // LimitRequest overrides the configured limits where a field is not zero.
@@ -123,9 +137,6 @@ func (r *Request) check() error {
 		}
 		if err := seen.add(in.Name); err != nil {
 			return refuse("give one of them another name with --input PATH:NAME", "input name %q: %v", in.Name, err)
-		}
-		if err := checkInput(in.File); err != nil {
-			return refuse("pass a regular file that you can read", "input %q: %v", in.Name, err)
 		}
 	}
 	return nil

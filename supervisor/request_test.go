@@ -3,6 +3,7 @@ package supervisor
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -87,18 +88,12 @@ func TestRequestIsTaken(t *testing.T) {
 }
 
 func TestRequestIsRefused(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "data")
+	path := filepath.Join(t.TempDir(), "data")
 	must(t, os.WriteFile(path, []byte("x"), 0o600))
-	fifo := filepath.Join(dir, "fifo")
-	must(t, unix.Mkfifo(fifo, 0o600))
-	must(t, os.Symlink(path, filepath.Join(dir, "link")))
 	input := func(name string, file *os.File) func(*Request) {
 		return func(r *Request) { r.Inputs = []Input{{name, file}} }
 	}
 	good := openFile(t, path, unix.O_RDONLY)
-	closed := openFile(t, path, unix.O_RDONLY)
-	closed.Close()
 	for _, test := range []struct {
 		name   string
 		change func(*Request)
@@ -135,23 +130,59 @@ func TestRequestIsRefused(t *testing.T) {
 		{"long input name", input(strings.Repeat(strings.Repeat("d", 200)+"/", 16)+"x", good), []string{"3072 bytes"}},
 		{"input below an input", func(r *Request) { r.Inputs = []Input{{"a/b", good}, {"a/b/c", good}} }, []string{`"a/b/c"`, `"a/b"`, "is an input"}},
 		{"input above an input", func(r *Request) { r.Inputs = []Input{{"a/b/c", good}, {"a/b", good}} }, []string{`"a/b"`, "directory of another"}},
-		{"O_PATH", input("in", openFile(t, path, unix.O_PATH)), []string{`"in"`, "O_PATH"}},
-		{"O_PATH of a link", input("in", openFile(t, filepath.Join(dir, "link"), unix.O_PATH|unix.O_NOFOLLOW)), []string{"O_PATH"}},
-		{"opened for writing", input("in", openFile(t, path, unix.O_WRONLY)), []string{`"in"`, "not opened for reading"}},
-		{"opened for neither", input("in", openFile(t, path, unix.O_ACCMODE)), []string{`"in"`, "not opened for reading"}},
-		{"directory", input("in", openFile(t, dir, unix.O_RDONLY)), []string{`"in"`, "is a directory"}},
-		{"FIFO", input("in", openFile(t, fifo, unix.O_RDWR)), []string{`"in"`, "a FIFO"}},
-		{"device", input("in", openFile(t, "/dev/null", unix.O_RDONLY)), []string{`"in"`, "a device"}},
-		{"socket", input("in", dialUnix(t)), []string{`"in"`, "a socket"}},
-		{"file of /proc", input("in", openFile(t, "/proc/self/maps", unix.O_RDONLY)), []string{`"in"`, "the kernel's word"}},
-		{"file of /sys", input("in", openFile(t, "/sys/kernel/mm/transparent_hugepage/enabled", unix.O_RDONLY)), []string{`"in"`, "the kernel's word"}},
-		{"no open file", input("in", closed), []string{`"in"`}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := goodRequest()
 			test.change(r)
 			refusedFor(t, r.check(), test.says...)
 		})
+	}
+}
+
+// What is no file that its holder may read is never made a File of.
+func TestInputIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "data")
+	must(t, os.WriteFile(path, []byte("x"), 0o600))
+	fifo := filepath.Join(dir, "fifo")
+	must(t, unix.Mkfifo(fifo, 0o600))
+	must(t, os.Symlink(path, filepath.Join(dir, "link")))
+	closed := openFile(t, path, unix.O_RDONLY)
+	closed.Close()
+	for _, test := range []struct {
+		name string
+		file *os.File
+		says []string
+	}{
+		{"O_PATH", openFile(t, path, unix.O_PATH), []string{`"in"`, "O_PATH"}},
+		{"O_PATH of a link", openFile(t, filepath.Join(dir, "link"), unix.O_PATH|unix.O_NOFOLLOW), []string{"O_PATH"}},
+		{"opened for writing", openFile(t, path, unix.O_WRONLY), []string{`"in"`, "not opened for reading"}},
+		{"opened for neither", openFile(t, path, unix.O_ACCMODE), []string{`"in"`, "not opened for reading"}},
+		{"directory", openFile(t, dir, unix.O_RDONLY), []string{`"in"`, "is a directory"}},
+		{"FIFO", openFile(t, fifo, unix.O_RDWR), []string{`"in"`, "a FIFO"}},
+		{"device", openFile(t, "/dev/null", unix.O_RDONLY), []string{`"in"`, "a device"}},
+		{"socket", dialUnix(t), []string{`"in"`, "a socket"}},
+		{"file of /proc", openFile(t, "/proc/self/maps", unix.O_RDONLY), []string{`"in"`, "the kernel's word"}},
+		{"file of /sys", openFile(t, "/sys/kernel/mm/transparent_hugepage/enabled", unix.O_RDONLY), []string{`"in"`, "the kernel's word"}},
+		{"no open file", closed, []string{`"in"`}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			in, err := NewInput("in", int(test.file.Fd()))
+			refusedFor(t, err, test.says...)
+			if in.File != nil {
+				t.Error("it has a file")
+			}
+		})
+	}
+	for _, flags := range []int{unix.O_RDONLY, unix.O_RDWR, unix.O_RDONLY | unix.O_NONBLOCK} {
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
+		must(t, err)
+		in, err := NewInput("in", fd)
+		must(t, err)
+		if text, err := io.ReadAll(in.File); err != nil || string(text) != "x" || in.Name != "in" {
+			t.Errorf("%#x: %q, %v", flags, text, err)
+		}
+		in.File.Close()
 	}
 }
 
