@@ -72,8 +72,8 @@ const (
 	maxReason  = 1000
 )
 
-func (s *Server) alertRoutes(handle func(string, func(http.ResponseWriter, *http.Request, *peer) error)) {
-	operators := func(f func(http.ResponseWriter, *http.Request, *peer) error) func(http.ResponseWriter, *http.Request, *peer) error {
+func (s *Server) alertRoutes(handle func(string, handler)) {
+	operators := func(f handler) handler {
 		return func(w http.ResponseWriter, r *http.Request, c *peer) error {
 			if !c.Role.Operates() {
 				return forbidden("alarms are for operators to change")

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +17,7 @@ import (
 )
 
 func TestBudget(t *testing.T) {
-	b := newBudget(10)
+	b := newBudget(10, 25)
 	first, ok := b.take(1, 6)
 	if !ok {
 		t.Fatal("there is no room at all")
@@ -31,17 +33,20 @@ func TestBudget(t *testing.T) {
 	if !ok {
 		t.Error("the rest was not given")
 	}
+	if _, ok := b.take(3, 6); ok {
+		t.Error("more than all may have together was given")
+	}
 	first()
 	second()
 	third()
-	if len(b.used) != 0 {
+	if len(b.used) != 0 || b.sum != 0 {
 		t.Errorf("left: %v", b.used)
 	}
 }
 
 // Requests that are not answered yet have a bound in bytes, which is not that of others'.
 func TestBodiesAreBounded(t *testing.T) {
-	f, c := serveWith(t, func(s *Server) { s.bodies = newBudget(3 << 20) })
+	f, c := serveWith(t, func(s *Server) { s.bodies = newBudget(3<<20, 1<<30) })
 	going, end := make(chan struct{}), make(chan struct{})
 	f.onRun(func(context.Context, *supervisor.Request, supervisor.Observer) (*audit.Verdict, error) {
 		going <- struct{}{}
@@ -75,7 +80,7 @@ func TestBodiesAreBounded(t *testing.T) {
 
 // Connections that say nothing have a bound; those who come when they are gone are served.
 func TestConnectionsAreBounded(t *testing.T) {
-	_, c := serveWith(t, func(s *Server) { s.connections = newBudget(5) })
+	_, c := serveWith(t, func(s *Server) { s.connections = newBudget(5, 100) })
 	var open []net.Conn
 	closed := func(conn net.Conn, within time.Duration) bool {
 		conn.SetReadDeadline(time.Now().Add(within))
@@ -112,7 +117,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 // Open inputs have a bound, whether a run has them or nobody took them yet.
 func TestOpenInputsAreBounded(t *testing.T) {
-	f, c := serveWith(t, func(s *Server) { s.descriptors = newBudget(5) })
+	f, c := serveWith(t, func(s *Server) { s.descriptors = newBudget(5, 100) })
 	going, end := make(chan struct{}), make(chan struct{})
 	f.onRun(func(context.Context, *supervisor.Request, supervisor.Observer) (*audit.Verdict, error) {
 		going <- struct{}{}
@@ -151,5 +156,56 @@ func takenAtLast(run func() error) error {
 		if !errors.As(err, &e) || e.Code != http.StatusTooManyRequests || time.Now().After(deadline) {
 			return err
 		}
+	}
+}
+
+// A caller who does not read has its next ones wait, and no others.
+func TestFewAnswersAtATime(t *testing.T) {
+	s := &Server{asking: newBudget(1, 100)}
+	held, going := make(chan struct{}), make(chan struct{}, 1)
+	h := s.few(func(http.ResponseWriter, *http.Request, *peer) error {
+		going <- struct{}{}
+		<-held
+		return nil
+	})
+	ask := func(ctx context.Context, uid uint32) chan error {
+		done := make(chan error, 1)
+		p := &peer{}
+		p.UID = uid
+		go func() { done <- h(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil), p) }()
+		return done
+	}
+	first := ask(t.Context(), 1)
+	<-going
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := ask(ctx, 1)
+	waits := ask(t.Context(), 1)
+	other := ask(t.Context(), 2)
+	<-going
+	cancel()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Errorf("one that went away: %v", err)
+	}
+	select {
+	case <-waits:
+		t.Error("a second of one caller did not wait")
+	case <-going:
+		t.Error("a second of one caller went on beside the first")
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(held)
+	<-going
+	for _, done := range []chan error{first, waits, other} {
+		must(t, <-done)
+	}
+}
+
+// What a caller wrote stands in the log as far as one needs to know it by.
+func TestLogIsClipped(t *testing.T) {
+	var log bytes.Buffer
+	newRefusals(slog.New(slog.NewTextHandler(&log, nil))).note(httptest.NewRequest("GET", "/"+strings.Repeat("p", 100_000), nil), nil,
+		&Error{Code: 400, Refused: true, Message: strings.Repeat("\xff\u2028m", 1<<20)})
+	if n := log.Len(); n < 1000 || n > 10_000 || !strings.Contains(log.String(), "(5242880 bytes)") {
+		t.Errorf("%d bytes: %.300s", n, &log)
 	}
 }

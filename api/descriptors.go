@@ -5,7 +5,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -124,27 +126,37 @@ func (c *descriptorConn) wasCrowded() bool {
 // Close does not wait for what nobody took: closing a file of the caller's may take as long as that
 // likes (a socket that lingers, a FUSE file system), and the server closes one connection after
 // another when it ends. Until it is done, the connection counts as one of the caller's.
+//
+// The same goes for the connection itself, which may hold files that have not been received.
 func (c *descriptorConn) Close() error {
-	err := c.UnixConn.Close()
 	c.closing.Do(func() {
 		c.mu.Lock()
 		c.gone = true
 		c.mu.Unlock()
+		shutdown(c.UnixConn)
 		files := c.take()
 		go func() {
+			c.UnixConn.Close()
 			closeAll(files)
 			c.shedding.Wait()
 			c.closed()
 			c.give()
 		}()
 	})
-	return err
+	return nil
+}
+
+// shutdown ends a connection for both sides, and for whoever is reading from it.
+func shutdown(c *net.UnixConn) {
+	_ = c.CloseRead()
+	_ = c.CloseWrite()
 }
 
 // descriptorListener makes every connection a descriptorConn.
 type descriptorListener struct {
 	*net.UnixListener
 	connections, descriptors *budget
+	closers                  *closers
 }
 
 // Accept closes what a caller has too many of.
@@ -156,14 +168,76 @@ func (l descriptorListener) Accept() (net.Conn, error) {
 		}
 		cred, _, err := credentials(c)
 		if err != nil {
-			c.Close()
+			l.closers.close(0, c) // whose it is, is not known
 			continue
 		}
 		if give, ok := l.connections.take(cred.Uid, 1); ok {
 			mine := func(n int64) (func(), bool) { return l.descriptors.take(cred.Uid, n) }
 			return &descriptorConn{UnixConn: c, give: give, mine: mine}, nil
 		}
-		c.Close()
+		l.closers.close(cred.Uid, c)
+	}
+}
+
+// closers close connections that are not served. That may take long: files that wait in one are
+// let go of with it, and a socket among them lingers as long as whoever passed it likes. It holds up
+// nobody but the user whose connection it is.
+type closers struct {
+	mu    sync.Mutex
+	queue map[uint32][]*net.UnixConn // by user
+	work  map[uint32]int             // goroutines; none is 0
+}
+
+func newClosers() *closers {
+	return &closers{queue: map[uint32][]*net.UnixConn{}, work: map[uint32]int{}}
+}
+
+func (q *closers) close(uid uint32, c *net.UnixConn) {
+	shutdown(c)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue[uid] = append(q.queue[uid], c)
+	const most, each = 8, 64
+	if n := q.work[uid]; n == 0 || n < most && len(q.queue[uid]) > n*each {
+		q.work[uid]++
+		go q.empty(uid)
+	}
+}
+
+// lingerMost is how long one file may keep a closer, which is then interrupted: a socket that
+// lingers goes on to close by itself.
+const lingerMost = 2 * time.Millisecond
+
+func (q *closers) empty(uid uint32) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	pid, tid := os.Getpid(), unix.Gettid()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(lingerMost):
+				_ = unix.Tgkill(pid, tid, unix.SIGURG) // which Go takes for nothing at any time
+			}
+		}
+	}()
+	for {
+		q.mu.Lock()
+		waiting := q.queue[uid]
+		if len(waiting) == 0 {
+			delete(q.queue, uid)
+			if q.work[uid]--; q.work[uid] == 0 {
+				delete(q.work, uid)
+			}
+			q.mu.Unlock()
+			return
+		}
+		q.queue[uid] = waiting[1:]
+		q.mu.Unlock()
+		waiting[0].Close()
 	}
 }
 

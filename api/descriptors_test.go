@@ -32,7 +32,7 @@ func connect(t *testing.T) (*net.UnixConn, *descriptorConn) {
 	client, err := net.DialUnix("unix", nil, l.Addr().(*net.UnixAddr))
 	must(t, err)
 	t.Cleanup(func() { client.Close() })
-	server, err := descriptorListener{l, newBudget(100), newBudget(1000)}.Accept()
+	server, err := descriptorListener{l, newBudget(100, 100), newBudget(1000, 1000), newClosers()}.Accept()
 	must(t, err)
 	t.Cleanup(func() { server.Close() })
 	server.SetDeadline(time.Now().Add(20 * time.Second))

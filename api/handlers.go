@@ -22,10 +22,14 @@ import (
 // maxBody bounds a request's JSON: the largest code in base64, and as much again.
 const maxBody = 32 << 20
 
+// handler answers a request, or returns why it does not.
+type handler func(http.ResponseWriter, *http.Request, *peer) error
+
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, f func(http.ResponseWriter, *http.Request, *peer) error) {
+	handle := func(pattern string, f handler) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // of the connection's last request
 			c, err := s.peer(r)
 			if err == nil {
 				err = f(w, r, c)
@@ -37,16 +41,16 @@ func (s *Server) routes() http.Handler {
 		})
 	}
 	handle("POST /v1/runs", s.run)
-	handle("GET /v1/runs", s.list)
-	handle("GET /v1/runs/{run}", s.show)
+	handle("GET /v1/runs", s.few(s.list))
+	handle("GET /v1/runs/{run}", s.few(s.show))
 	handle("GET /v1/runs/{run}/code", s.code)
 	handle("GET /v1/runs/{run}/events", s.events)
 	handle("GET /v1/runs/{run}/outputs/{n}", s.output)
 	handle("POST /v1/runs/{run}/kill", s.kill)
 	handle("GET /v1/events", s.tail)
 	handle("GET /v1/images", s.images)
-	handle("GET /v1/status", s.status)
-	handle("GET /metrics", s.metrics)
+	handle("GET /v1/status", s.few(s.status))
+	handle("GET /metrics", s.few(s.metrics))
 	if s.Alarms != nil {
 		s.alertRoutes(handle)
 	}
@@ -226,6 +230,9 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, c *peer) error {
 	for _, id := range runs {
 		if len(list) == limit {
 			break
+		}
+		if err := r.Context().Err(); err != nil {
+			return err
 		}
 		rec, err := s.Supervisor.Records().Open(id)
 		if err != nil {

@@ -173,7 +173,7 @@ func TestServerEndsWhileSurplusLingersRoot(t *testing.T) {
 		}
 	}()
 	var server *Server
-	_, c := serveWith(t, func(s *Server) { server = s; s.descriptors = newBudget(0) })
+	_, c := serveWith(t, func(s *Server) { server = s; s.descriptors = newBudget(0, 0) })
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.Socket, Net: "unix"})
 	must(t, err)
 	defer conn.Close()
@@ -204,6 +204,86 @@ func TestServerEndsWhileSurplusLingersRoot(t *testing.T) {
 	for deadline := time.Now().Add(10 * time.Second); server.connections.of(uid) != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the connection is counted for ever")
+		}
+	}
+}
+
+// stuck is a TCP socket that lingers for long when the last of it is closed.
+func stuck(t *testing.T) *os.File {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	must(t, err)
+	defer c.Close()
+	peer, err := l.Accept() // reads nothing
+	must(t, err)
+	t.Cleanup(func() { peer.Close() })
+	must(t, c.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
+	for err == nil {
+		_, err = c.Write(make([]byte, 1<<20))
+	}
+	f, err := c.(*net.TCPConn).File()
+	must(t, err)
+	must(t, unix.SetsockoptLinger(int(f.Fd()), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}))
+	return f
+}
+
+// A connection that is not served may hold sockets that linger. Nobody waits for them, and in the end
+// they are gone.
+func TestUnservedConnectionsMayLinger(t *testing.T) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(testenv.Dir(t), "s"), Net: "unix"})
+	must(t, err)
+	defer l.Close()
+	dial := func() *net.UnixConn {
+		t.Helper()
+		c, err := net.DialUnix("unix", nil, l.Addr().(*net.UnixAddr))
+		must(t, err)
+		return c
+	}
+	listener := descriptorListener{l, newBudget(1, 100), newBudget(1000, 1000), newClosers()}
+	first := dial()
+	defer first.Close()
+	served, err := listener.Accept()
+	must(t, err)
+	for range 3 {
+		c, f := dial(), stuck(t)
+		_, _, err := c.WriteMsgUnix([]byte("x"), unix.UnixRights(int(f.Fd())), nil)
+		must(t, err)
+		must(t, f.Close())
+		must(t, c.Close())
+	}
+	accepted := make(chan net.Conn)
+	go func() {
+		c, _ := listener.Accept() // those three come before it
+		accepted <- c
+	}()
+	time.Sleep(100 * time.Millisecond)
+	must(t, served.Close())
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		c := dial()
+		defer c.Close()
+		select {
+		case conn := <-accepted:
+			must(t, conn.Close())
+		case <-time.After(50 * time.Millisecond):
+			if time.Now().After(deadline) {
+				t.Fatal("nobody else is served")
+			}
+			continue
+		}
+		break
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		listener.closers.mu.Lock()
+		n := len(listener.closers.queue) + len(listener.closers.work)
+		listener.closers.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("they are not closed")
 		}
 	}
 }

@@ -1,8 +1,10 @@
 package api
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	"golang.org/x/time/rate"
@@ -22,6 +24,15 @@ func newRefusals(log *slog.Logger) *refusals {
 	return &refusals{log: log, some: rate.NewLimiter(perSecond, atOnce)}
 }
 
+// clip keeps of what a caller wrote what is enough to know it by: it may be megabytes.
+func clip(s string) string {
+	const most = 600
+	if len(s) <= most {
+		return s
+	}
+	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
+}
+
 // note is for an answer that is an error; c is nil where nobody knows who asked.
 func (f *refusals) note(r *http.Request, c *peer, err error) {
 	e := describe(err)
@@ -33,7 +44,7 @@ func (f *refusals) note(r *http.Request, c *peer, err error) {
 		f.silent.Add(1)
 		return
 	}
-	attrs := []any{"request", r.Method + " " + r.URL.Path, "why", e.Message, "not_shown_before", f.silent.Swap(0)}
+	attrs := []any{"request", clip(r.Method + " " + r.URL.Path), "why", clip(e.Message), "not_shown_before", f.silent.Swap(0)}
 	if c != nil {
 		attrs = append(attrs, "uid", c.UID, "pid", c.PID)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -58,6 +59,7 @@ type Server struct {
 	// bodyTimeout bounds how long a request may take to come in, once it has begun to.
 	bodyTimeout time.Duration
 	bodies      *budget
+	asking      *budget
 	connections *budget
 	refusals    *refusals
 	descriptors *budget
@@ -68,7 +70,9 @@ func NewServer(o ServerOptions) *Server {
 	if o.Metrics == nil {
 		o.Metrics = http.NotFoundHandler()
 	}
-	s := &Server{ServerOptions: o, bodyTimeout: time.Minute, bodies: newBudget(maxBodies), connections: newBudget(maxConnections), descriptors: newBudget(maxOpenInputs()), refusals: newRefusals(o.Logger)}
+	s := &Server{ServerOptions: o, bodyTimeout: time.Minute, bodies: newBudget(maxBodies, math.MaxInt64), asking: newBudget(maxAsking, math.MaxInt64),
+		connections: newBudget(maxConnections, maxAllConnections), descriptors: newBudget(maxOpenInputs(), 2*maxOpenInputs()),
+		refusals: newRefusals(o.Logger)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.http = &http.Server{
 		Handler:           s.routes(),
@@ -150,7 +154,7 @@ func grant(path string) error {
 
 // Serve answers until Shutdown; it takes the listener over.
 func (s *Server) Serve(l *net.UnixListener) error {
-	err := s.http.Serve(descriptorListener{l, s.connections, s.descriptors})
+	err := s.http.Serve(descriptorListener{l, s.connections, s.descriptors, newClosers()})
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

@@ -335,6 +335,47 @@ func TestCollectSparse(t *testing.T) {
 	}
 }
 
+// What is a hole stays one: a run must not fill the disk with what cost it nothing.
+func TestCollectHoles(t *testing.T) {
+	from, _ := outputsDir(t)
+	const size = 64 << 20
+	sum := func(data []byte) string { s := sha256.Sum256(data); return hex.EncodeToString(s[:]) }
+	for name, parts := range map[string]map[int64]string{
+		"nothing": {}, "first": {0: "begin"}, "last": {size - 3: "end"}, "between": {1 << 20: "a", 40<<20 + 5: "b"},
+	} {
+		path := filepath.Join(from, name)
+		must(t, os.WriteFile(path, nil, 0o644))
+		must(t, os.Truncate(path, size))
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		must(t, err)
+		want := make([]byte, size)
+		for at, text := range parts {
+			_, err := f.WriteAt([]byte(text), at)
+			must(t, err)
+			copy(want[at:], text)
+		}
+		must(t, f.Close())
+		c := collect(t, from, collectFrom(box.Limits{ScratchBytes: 512 << 20}))
+		must(t, os.Remove(path))
+		if len(c.files) != 1 || c.files[0].Bytes != size || c.files[0].SHA256 != sum(want) {
+			t.Errorf("%s: %+v, %+v", name, c.files, c.skipped)
+			continue
+		}
+		kept := filepath.Join(c.to, "0")
+		got, err := os.ReadFile(kept)
+		must(t, err)
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: the content is another", name)
+		}
+		var st unix.Stat_t
+		must(t, unix.Stat(kept, &st))
+		if st.Blocks*512 > 1<<20 {
+			t.Errorf("%s takes %d bytes on disk", name, st.Blocks*512)
+		}
+		must(t, os.RemoveAll(c.to))
+	}
+}
+
 func TestCollectFromLimits(t *testing.T) {
 	for scratch, want := range map[int64][2]int64{
 		1 << 20: {1 << 20, 1 << 20}, 512 << 20: {512 << 20, 512 << 20}, 1 << 30: {1 << 30, 1 << 30}, 8 << 30: {1 << 30, 2 << 30},

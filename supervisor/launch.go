@@ -201,6 +201,10 @@ func (r *run) cpuTimer() *time.Timer {
 // gone.
 func (r *run) cpuLeft(timer *time.Timer) (bool, error) {
 	used, err := r.box.Usage()
+	if noDescriptors(err) {
+		timer.Reset(unchargedEvery) // uncharged has a bound for it
+		return true, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("how much processor time it had is not known: %w", err)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"proctor/supervisor/box"
 )
 
@@ -18,6 +20,8 @@ import (
 const (
 	unchargedEvery = 200 * time.Millisecond
 	maxUncharged   = 32 << 20 // bytes, of one run
+	// unlookedMost is how long a run goes on while the process has no descriptor left to look with.
+	unlookedMost = 10 * time.Second
 
 	pressureEvery = 250 * time.Millisecond
 	pressureLook  = 100 * time.Millisecond // how long runs are looked at for who is busiest
@@ -31,12 +35,22 @@ func (e *unchargedError) Error() string {
 	return fmt.Sprintf("it held %s of the kernel's memory in netlink sockets, which count for no limit; %s is the most", size(e.bytes), size(maxUncharged))
 }
 
+// noDescriptors reports whether there was no descriptor left to look at a run with.
+func noDescriptors(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) }
+
 // uncharged looks at a run's box. Where that can't be, nothing bounds what the run holds.
 func (r *run) uncharged() (*unchargedError, error) {
 	n, err := r.box.Uncharged(maxUncharged)
+	if noDescriptors(err) {
+		// Somebody has taken what files there are: no fault of the run's, for some time.
+		if r.unlooked++; time.Duration(r.unlooked)*unchargedEvery < unlookedMost {
+			return nil, nil
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("what it holds of the kernel's memory is not known: %w", err)
 	}
+	r.unlooked = 0
 	if n <= maxUncharged {
 		return nil, nil
 	}

@@ -113,6 +113,7 @@ type run struct {
 	untold   map[audit.Kind]uint64 // those past the limit, which are not in the journal
 	overtold chan *bpf.LossError   // gets one when they are too many
 	mistold  chan error            // gets the first that says that one could not be written
+	unlooked int                   // how often in a row nobody could look at its box
 
 	mainExited chan struct{} // closed when the kernel has said that the main process ended
 

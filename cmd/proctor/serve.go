@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -137,6 +138,9 @@ func serveAction(c *cli.Context) (err error) {
 		return errors.Join(err, h.Stop(context.WithoutCancel(c.Context)))
 	}
 	defer stopMetrics()
+	// Go ends a process with more threads than this: callers may hold up two for each connection,
+	// of which they have a bound.
+	debug.SetMaxThreads(30_000)
 	server := api.NewServer(api.ServerOptions{
 		Supervisor: h.Supervisor, Version: version, Logger: log, Callers: cfg.Callers, Alarms: h.Alarms, Metrics: scrape,
 		Containerd: func() string {
