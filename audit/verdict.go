@@ -61,7 +61,7 @@ type ImageRef struct {
 	Digest string `json:"digest"`
 }
 
-// InputFile is an input as it was while the run went on.
+// InputFile is an input as it was while the run went on; docs/sight.md says what its owner may hide.
 type InputFile struct {
 	Name    Text   `json:"name"`
 	Bytes   int64  `json:"bytes"`             // when the run began
