@@ -116,7 +116,7 @@ func (r *run) serve(ctx context.Context, ns *netpolicy.Namespace) (wait func() e
 			Binary: s.network.Gateway,
 			Config: wire.Config{
 				Run: r.id, Policy: *r.net.policy, Secrets: secrets, Resolvers: s.network.Resolvers, Host: host,
-				Roots: s.network.Roots, Proxy: netpolicy.Proxy,
+				Roots: s.network.Roots, Proxy: netpolicy.Proxy, Own: []netip.Addr{netpolicy.Own4, netpolicy.Own6},
 			},
 			Sockets: sockets,
 			Report:  r.report,

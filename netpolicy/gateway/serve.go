@@ -173,7 +173,7 @@ func assemble(c *wire.Config, s *sockets, reports *reporter) (*server, error) {
 	}
 	options := relay.Options{
 		Policy: policy, Names: table, Dialer: dialer, Recorder: reports, Limits: policy.Limits, ProxyAddr: c.Proxy,
-		Synthetic: []netip.Prefix{egress.Synthetic4, egress.Synthetic6}, Reply: s.reply, Reason: reason,
+		Synthetic: []netip.Prefix{egress.Synthetic4, egress.Synthetic6}, Own: c.Own, Reply: s.reply, Reason: reason,
 	}
 	if options.Terminator, out.ca, err = terminator(c, dialer, reports); err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"proctor/netpolicy/gateway/relay"
 	"proctor/netpolicy/wire"
 )
 
@@ -75,32 +76,27 @@ func (s *sockets) close() {
 
 // reply returns what sends from local to the run. Its port is that of a socket that is there;
 // its address is one of the run's own, as all are.
-func (s *sockets) reply(local netip.AddrPort) (net.PacketConn, error) {
+func (s *sockets) reply(local netip.AddrPort) (relay.Sender, error) {
 	for _, c := range s.packets[local.Port()] {
 		if c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().Is4() == local.Addr().Is4() {
-			return &replier{UDPConn: c, from: source(local.Addr())}, nil
+			return &replier{conn: c, from: source(local.Addr())}, nil
 		}
 	}
 	return nil, fmt.Errorf("no socket for datagrams from port %d", local.Port())
 }
 
-// A replier sends from an address by a socket that others use, too.
+// A replier sends from an address by a socket that others use, too. It does not receive: what
+// comes there may be for another destination.
 type replier struct {
-	*net.UDPConn
+	conn *net.UDPConn
 	from []byte // control message
 }
 
-func (r *replier) WriteTo(p []byte, to net.Addr) (int, error) {
-	udp, ok := to.(*net.UDPAddr)
-	if !ok {
-		return 0, fmt.Errorf("%T is no address of UDP", to)
-	}
-	n, _, err := r.WriteMsgUDPAddrPort(p, r.from, udp.AddrPort())
-	return n, err
+// Send returns the error of the socket.
+func (r *replier) Send(p []byte, to netip.AddrPort) error {
+	_, _, err := r.conn.WriteMsgUDPAddrPort(p, r.from, to)
+	return err
 }
-
-// Close leaves the socket to the others.
-func (r *replier) Close() error { return nil }
 
 // source is the control message that sends from an address.
 func source(a netip.Addr) []byte {

@@ -45,6 +45,7 @@ type Config struct {
 	Secrets   map[string][]byte `json:"secrets"`   // by the name of their credential
 	Resolvers []netip.AddrPort  `json:"resolvers"` // the host's, in order
 	Host      []netip.Addr      `json:"host"`      // the host's own addresses, which a name leads to only where a range is granted, too
+	Own       []netip.Addr      `json:"own"`       // the run's own addresses, besides loopback ones
 	Roots     []byte            `json:"roots"`     // certificates of the authorities that upstreams are verified by, PEM
 	Proxy     netip.AddrPort    `json:"proxy"`     // the explicit proxy's address in the run
 	Sockets   []Socket          `json:"sockets"`   // by descriptor, from FirstSocket on

@@ -93,7 +93,7 @@ func (w *world) newRun(b *testing.B, p egress.Policy) *run {
 		Binary: filepath.Join(testenv.BinDir(b), "proctor-gateway"), Sockets: sockets, Report: func(wire.Report) {},
 		Config: wire.Config{
 			Run: "bench", Policy: p, Secrets: map[string][]byte{"key": []byte(theSecret)},
-			Resolvers: []netip.AddrPort{w.resolver}, Roots: w.ca, Proxy: netpolicy.Proxy,
+			Resolvers: []netip.AddrPort{w.resolver}, Roots: w.ca, Proxy: netpolicy.Proxy, Own: []netip.Addr{netpolicy.Own4, netpolicy.Own6},
 		},
 	})
 	must(err)

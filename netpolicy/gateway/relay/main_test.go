@@ -115,6 +115,7 @@ type world struct {
 	ctx    context.Context
 	stop   func()
 	wg     sync.WaitGroup
+	packet *net.UDPConn      // that all datagrams lead to
 	served map[string]string // destination → where it can be dialed
 }
 

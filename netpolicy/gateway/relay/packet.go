@@ -17,6 +17,7 @@ import (
 const (
 	rulePacketName = "udp is relayed to granted ranges alone"
 	ruleNoReply    = "udp is not relayed here"
+	ruleSource     = "the datagram is not from an address of the run"
 
 	maxPacket = 64 << 10
 	// maxRefusedStreams bounds how many refused streams of datagrams are told apart. The
@@ -36,7 +37,6 @@ type packets struct {
 	mu      sync.Mutex
 	streams map[streamKey]*stream
 	refused map[streamKey]time.Time // when the last one came
-	replies map[netip.AddrPort]*reply
 	turned  turnedAway
 	swept   time.Time
 }
@@ -55,7 +55,6 @@ func (r *Relay) ServePacket(ctx context.Context, c *net.UDPConn) error {
 		r: r, ctx: served,
 		streams: make(map[streamKey]*stream),
 		refused: make(map[streamKey]time.Time),
-		replies: make(map[netip.AddrPort]*reply),
 		turned:  turnedAway{r: r},
 	}
 	defer func() {
@@ -115,6 +114,8 @@ func (p *packets) open(key streamKey) *stream {
 	name, named := p.r.Names.Name(key.dest.Addr())
 	f.Name = audit.Text(name)
 	switch {
+	case !p.r.own(key.client.Addr()):
+		f.Rule = ruleSource
 	case named:
 		f.Rule = rulePacketName
 	case p.r.synthetic(key.dest.Addr()):
@@ -171,7 +172,7 @@ func (p *packets) start(key streamKey, f audit.Flow) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	back, err := p.reply(key.dest)
+	back, err := p.r.Reply(key.dest)
 	if err != nil {
 		up.Close()
 		return nil, err

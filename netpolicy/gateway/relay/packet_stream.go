@@ -3,7 +3,6 @@ package relay
 import (
 	"errors"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -12,13 +11,13 @@ import (
 	"proctor/audit"
 )
 
-// A stream has one socket outside, and shares the one inside with all streams to its
-// destination.
+// A stream has one socket outside, and shares the one inside with all others: [Relay.ServePacket]
+// alone reads from that.
 type stream struct {
 	p     *packets
 	key   streamKey
 	up    net.Conn
-	back  *reply
+	back  Sender
 	start time.Time
 	stop  func() bool
 
@@ -96,7 +95,7 @@ func (s *stream) receive() {
 			s.end(down.err())
 			break
 		}
-		if _, err := s.back.conn.WriteTo(buf[:n], net.UDPAddrFromAddrPort(s.key.client)); err != nil {
+		if err := s.back.Send(buf[:n], s.key.client); err != nil {
 			down.give(int64(n))
 			s.fail(err)
 			continue
@@ -107,7 +106,6 @@ func (s *stream) receive() {
 	}
 	s.p.mu.Lock()
 	delete(s.p.streams, s.key)
-	s.p.drop(s.back)
 	s.p.mu.Unlock()
 	s.stop()
 	s.up.Close()
@@ -127,55 +125,4 @@ func (s *stream) record() {
 	}
 	f.DurationMS = milliseconds(time.Since(s.start))
 	s.p.r.Recorder.Flow(f)
-}
-
-// A reply is the socket inside the run from which a destination's answers come.
-type reply struct {
-	dest  netip.AddrPort
-	conn  net.PacketConn
-	users int
-}
-
-// reply returns the socket for a destination. It is called with the lock.
-func (p *packets) reply(dest netip.AddrPort) (*reply, error) {
-	if r, ok := p.replies[dest]; ok {
-		r.users++
-		return r, nil
-	}
-	conn, err := p.r.Reply(dest)
-	if err != nil {
-		return nil, err
-	}
-	r := &reply{dest: dest, conn: conn, users: 1}
-	p.replies[dest] = r
-	p.wg.Go(func() { p.listen(r) })
-	return r, nil
-}
-
-// drop gives a reply back. It is called with the lock.
-func (p *packets) drop(r *reply) {
-	if r.users--; r.users == 0 {
-		delete(p.replies, r.dest)
-		r.conn.Close()
-	}
-}
-
-// listen takes what is sent to a reply's socket: it is bound to the destination, so that the
-// kernel may prefer it to the one that every destination leads to.
-func (p *packets) listen(r *reply) {
-	buf := make([]byte, maxPacket)
-	for {
-		n, from, err := r.conn.ReadFrom(buf)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			// Of a datagram that was sent: the run's socket is gone.
-			if errors.Is(err, unix.ECONNREFUSED) {
-				continue
-			}
-			return
-		}
-		p.handle(streamKey{client: addrPort(from), dest: r.dest}, buf[:n])
-	}
 }

@@ -1,12 +1,10 @@
 package relay
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,36 +14,36 @@ import (
 	"proctor/netpolicy/egress"
 )
 
-// shared lets the socket for everything and one for a single address have the same port.
-var shared = net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-	var failed error
-	err := raw.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	})
-	if err != nil {
-		return err
-	}
-	return failed
-}}
-
 // packets serves datagrams for every loopback address on one port, which it returns.
 func (w *world) packets() uint16 {
-	pc, err := shared.ListenPacket(context.Background(), "udp4", "0.0.0.0:0")
+	pc, err := net.ListenPacket("udp4", "0.0.0.0:0")
 	if err != nil {
 		w.Fatal(err)
 	}
+	w.packet = pc.(*net.UDPConn)
 	port := addrPort(pc.LocalAddr()).Port()
 	w.grants.ranges[1].Ports = []uint16{port}
 	w.wg.Go(func() {
-		if err := w.relay.ServePacket(w.ctx, pc.(*net.UDPConn)); err != nil {
+		if err := w.relay.ServePacket(w.ctx, w.packet); err != nil {
 			w.Error(err)
 		}
 	})
 	return port
 }
 
-func inside(local netip.AddrPort) (net.PacketConn, error) {
-	return shared.ListenPacket(context.Background(), "udp4", local.String())
+// A sender is what gateway.sockets has: it sends from any address by the one socket.
+type sender struct {
+	c    *net.UDPConn
+	from []byte
+}
+
+func (s sender) Send(p []byte, to netip.AddrPort) error {
+	_, _, err := s.c.WriteMsgUDPAddrPort(p, s.from, to)
+	return err
+}
+
+func (w *world) inside(local netip.AddrPort) (Sender, error) {
+	return sender{w.packet, unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: local.Addr().As4()})}, nil
 }
 
 // udpEcho answers every datagram with itself.
@@ -92,7 +90,7 @@ func (w *world) ask(c net.Conn, text string) {
 func TestPackets(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	w := newWorld(t, func(w *world) {
-		w.opts.Reply = inside
+		w.opts.Reply = w.inside
 		w.opts.PacketIdle = 2 * time.Second
 	})
 	port := w.packets()
@@ -141,7 +139,7 @@ func TestPacketsRefused(t *testing.T) {
 		{"bytes", "127.7.7.6", "bytes_up limit of 3", func(w *world) { w.opts.Limits.BytesUp = 3 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, func(w *world) { w.opts.Reply = inside }, c.change)
+			w := newWorld(t, func(w *world) { w.opts.Reply = w.inside }, c.change)
 			dest := netip.AddrPortFrom(netip.MustParseAddr(c.addr), w.packets())
 			if c.name == "limit" {
 				other := netip.AddrPortFrom(netip.MustParseAddr("127.7.7.9"), dest.Port())
@@ -173,6 +171,42 @@ func TestPacketsRefused(t *testing.T) {
 	}
 }
 
+// nobody is whom nothing reaches.
+type nobody struct{}
+
+func (nobody) Send([]byte, netip.AddrPort) error { return nil }
+
+// Code in the run can bind any address; where nobody of the run is, nothing is sent.
+func TestPacketsFromOthers(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.opts.Own = []netip.Addr{netip.MustParseAddr("198.18.0.1")} })
+	w.grants.ranges[1].CIDR = netip.MustParsePrefix("192.0.2.0/24")
+	w.relay.Reply = func(netip.AddrPort) (Sender, error) { return nobody{}, nil }
+	p := &packets{
+		r: w.relay, ctx: w.ctx, turned: turnedAway{r: w.relay},
+		streams: make(map[streamKey]*stream), refused: make(map[streamKey]time.Time),
+	}
+	dest := netip.MustParseAddrPort("192.0.2.1:9")
+	w.dialer.set(dest.String(), w.udpEcho())
+	for from, ok := range map[string]bool{
+		"198.18.0.1": true, "127.0.0.1": true, "127.9.9.9": true, "::1": true,
+		"198.18.0.2": false, "192.0.2.53": false, "192.0.2.1": false, "0.0.0.0": false, "fd70:726f:6374:6f71::2": false,
+	} {
+		key := streamKey{client: netip.AddrPortFrom(netip.MustParseAddr(from), 1), dest: dest}
+		p.handle(key, nil)
+		if opened := p.streams[key] != nil; opened != ok {
+			t.Errorf("from %s: relayed %v", from, opened)
+		}
+		if !ok {
+			w.blocked(ruleSource)
+		}
+	}
+	w.stop()
+	p.wg.Wait()
+	for range 4 {
+		w.allowed()
+	}
+}
+
 // Streams that are refused are told one by one only while there are not many.
 func TestPacketFlood(t *testing.T) {
 	w := newWorld(t)
@@ -196,7 +230,7 @@ func TestPacketsIPv6(t *testing.T) {
 		t.Fatal(err) // the host of a run has IPv6 on loopback
 	}
 	w := newWorld(t, func(w *world) {
-		w.opts.Reply = func(netip.AddrPort) (net.PacketConn, error) { return net.ListenPacket("udp6", "[::1]:0") }
+		w.opts.Reply = func(netip.AddrPort) (Sender, error) { return sender{c: pc.(*net.UDPConn)}, nil }
 	})
 	dest := addrPort(pc.LocalAddr())
 	w.grants.ranges[1] = &egress.Grant{CIDR: netip.MustParsePrefix("::1/128"), Ports: []uint16{dest.Port()}, Protocol: "udp"}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"proctor/audit"
@@ -48,6 +49,13 @@ type Recorder interface {
 	Flow(audit.Flow)
 }
 
+// A Sender sends datagrams to the run, all from one address and port. It may share its socket
+// with others, and with [Relay.ServePacket], which alone receives. It is called from many
+// goroutines.
+type Sender interface {
+	Send(p []byte, to netip.AddrPort) error
+}
+
 // Options are what a [Relay] needs. Policy, Names, Dialer and Recorder are required.
 type Options struct {
 	Policy     Policy
@@ -64,9 +72,11 @@ type Options struct {
 	// Synthetic are the ranges whose addresses stand for names. One that Names does not know
 	// is never looked up among granted ranges.
 	Synthetic []netip.Prefix
-	// Reply opens a socket inside the run's namespace from which the answers to datagrams for
-	// local are sent. The relay closes it. nil: no datagram is relayed.
-	Reply func(local netip.AddrPort) (net.PacketConn, error)
+	// Own are the run's own addresses besides loopback ones. Datagrams from others are refused:
+	// where every address is local, code can send from any.
+	Own []netip.Addr
+	// Reply returns what sends the answers to datagrams for local. nil: no datagram is relayed.
+	Reply func(local netip.AddrPort) (Sender, error)
 	// Reason puts the error of a Dialer into a few words for the run and the record. nil, or
 	// "" from it: the relay's own.
 	Reason func(error) string
@@ -129,6 +139,9 @@ func (r *Relay) synthetic(a netip.Addr) bool {
 	}
 	return false
 }
+
+// own says whether a is an address of the run's.
+func (r *Relay) own(a netip.Addr) bool { return a.IsLoopback() || slices.Contains(r.Own, a) }
 
 // admit takes a place for a connection, or says which limit has none left.
 func (r *Relay) admit() *LimitError {
