@@ -34,7 +34,11 @@ const (
 	Stalled = 3 * time.Second
 
 	maxConfig = 16 << 20
-	maxReport = 256 << 10
+	maxReport = 256 << 10 // with the end of its line
+	// Of a report that would be longer, each text keeps so many bytes, and so many answers are
+	// kept. In JSON a byte takes six at most.
+	maxText    = 4 << 10
+	maxAnswers = 64
 )
 
 // Config is all that a gateway knows.
@@ -115,16 +119,57 @@ type Writer struct {
 // NewWriter returns a Writer to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Write sends one report. It waits while the supervisor does not read.
+// Write sends one report. It waits while the supervisor does not read. Of a report that is
+// longer than a [Reader] takes, the texts are clipped, and say so; one that is too long even
+// then is an error, and nothing is sent of it.
 func (w *Writer) Write(r Report) error {
 	line, err := json.Marshal(r)
+	if err == nil && len(line) >= maxReport {
+		line, err = json.Marshal(r.clipped())
+	}
 	if err != nil {
 		return err
+	}
+	if len(line) >= maxReport {
+		return fmt.Errorf("report: %d bytes, more than %d", len(line)+1, maxReport)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, err = w.w.Write(append(line, '\n'))
 	return err
+}
+
+// clipped returns a copy with no long text in it.
+func (r Report) clipped() Report {
+	if r.Query != nil {
+		q := *r.Query
+		q.Name, q.Type, q.Protocol = clip(q.Name), clip(q.Type), clip(q.Protocol)
+		q.Decision, q.Rule, q.Code = clip(q.Decision), clip(q.Rule), clip(q.Code)
+		if more := len(q.Answers) - maxAnswers; more > 0 {
+			q.Answers = q.Answers[:maxAnswers]
+			q.Rule += fmt.Sprintf(" (%d answers more)", more)
+		}
+		r.Query = &q
+	}
+	if r.Flow != nil {
+		f := *r.Flow
+		f.Protocol, f.Name, f.Claimed = clip(f.Protocol), clip(f.Name), clip(f.Claimed)
+		f.Decision, f.Rule, f.Credential, f.Error = clip(f.Decision), clip(f.Rule), clip(f.Credential), clip(f.Error)
+		r.Flow = &f
+	}
+	if r.Scrub != nil {
+		s := *r.Scrub
+		s.Credential, s.Name, s.Where = clip(s.Credential), clip(s.Name), clip(s.Where)
+		r.Scrub = &s
+	}
+	return r
+}
+
+func clip[T ~string](s T) T {
+	if more := len(s) - maxText; more > 0 {
+		return s[:maxText] + T(fmt.Sprintf(" (%d bytes more)", more))
+	}
+	return s
 }
 
 // A Reader receives reports.

@@ -46,6 +46,75 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// Whatever a report quotes, the next one can be read.
+func TestLongReports(t *testing.T) {
+	var buf bytes.Buffer
+	w := wire.NewWriter(&buf)
+	long := strings.Repeat("<", 100<<10)
+	flow := &audit.Flow{
+		Protocol: long, Name: audit.Text(strings.Repeat("\x00", 100<<10)), Claimed: audit.Text(long), Decision: audit.Blocked,
+		Rule: "no: " + long, Credential: long, Error: long, Port: 443, BytesUp: 7,
+	}
+	for _, r := range []wire.Report{
+		{Flow: flow},
+		{Query: &audit.Query{Name: audit.Text(long), Type: long, Protocol: long, Rule: long, Code: long, Answers: make([]netip.Addr, 100<<10)}},
+		{Scrub: &audit.Scrub{Credential: long, Name: audit.Text(long), Where: long, Count: 3}},
+	} {
+		if err := w.Write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if flow.Protocol != long {
+		t.Error("the caller's report is changed")
+	}
+	if err := w.Write(wire.Report{Ready: &wire.Ready{CA: make([]byte, 256<<10)}}); err == nil {
+		t.Error("a report that can't be clipped is sent")
+	}
+	// The longest that is taken as it is: its line is 256 KiB.
+	whole := wire.Report{Scrub: &audit.Scrub{}}
+	if err := w.Write(whole); err != nil {
+		t.Fatal(err)
+	}
+	bare := buf.Len() - 1 - bytes.LastIndexByte(buf.Bytes()[:buf.Len()-1], '\n')
+	whole.Scrub.Where = strings.Repeat("x", 256<<10-bare)
+	over := wire.Report{Scrub: &audit.Scrub{Where: whole.Scrub.Where + "x"}}
+	for _, r := range []wire.Report{whole, over} {
+		if err := w.Write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	r := wire.NewReader(&buf)
+	next := func() wire.Report {
+		t.Helper()
+		got, err := r.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if f := next().Flow; f.Port != 443 || f.BytesUp != 7 || f.Decision != audit.Blocked ||
+		!strings.HasPrefix(f.Rule, "no: <<<") || !strings.HasSuffix(f.Rule, "< (98308 bytes more)") {
+		t.Errorf("flow %+v", f)
+	}
+	if q := next().Query; len(q.Answers) != 64 || !strings.HasSuffix(q.Rule, " bytes more) (102336 answers more)") {
+		t.Errorf("query %+v", q)
+	}
+	if s := next().Scrub; s.Count != 3 {
+		t.Errorf("scrub %+v", s)
+	}
+	next()
+	if s := next().Scrub; s.Where != whole.Scrub.Where {
+		t.Errorf("the longest that is taken is clipped to %d bytes", len(s.Where))
+	}
+	if s := next().Scrub; !strings.HasSuffix(s.Where, " bytes more)") {
+		t.Errorf("%d bytes", len(s.Where))
+	}
+	if _, err := r.Read(); err != io.EOF {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
 func TestReadRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"a long line":  `{"query":{"name":"` + strings.Repeat("x", 300<<10) + `"}}` + "\n",

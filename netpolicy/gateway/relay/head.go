@@ -10,8 +10,8 @@ import (
 
 const (
 	maxHead   = 64 << 10 // bytes of a request's line and fields
-	maxFields = 256
-	maxMethod = 32 // bytes
+	maxFields = 256      // also of an answer, whose folded lines count
+	maxMethod = 32       // bytes
 )
 
 var (
@@ -66,7 +66,8 @@ type head struct {
 	expect      bool
 }
 
-func bad(rule string) *refusal { return refuse(400, rule) }
+// bad refuses what is no request. The rule may quote it.
+func bad(rule string) *refusal { return refuse(400, printable(rule)) }
 
 // checkHead reads the head of a request, its last empty line included. It refuses everything
 // that two programs could read in two ways.

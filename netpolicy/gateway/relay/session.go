@@ -67,10 +67,11 @@ func newSession(ctx context.Context, r *Relay, c net.Conn) *session {
 	return s
 }
 
-// block says why the connection is not served, or not any further.
+// block says why the connection is not served, or not any further. The rule may quote what the
+// client said, of which not much is kept.
 func (s *session) block(rule string) {
 	s.flow.Decision = audit.Blocked
-	s.flow.Rule = rule
+	s.flow.Rule = printable(rule)
 }
 
 // decide takes over what the policy said.
