@@ -4,8 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,10 +18,13 @@ import (
 const ruleHost = "the request is for another host than the connection"
 
 // maxResponseHead bounds the head of an answer, with all informational ones before it.
-const maxResponseHead = 1 << 20
+const maxResponseHead = 256 << 10 // bytes
 
 var (
 	errUpstreamEnded = errors.New("the server has ended the connection")
+	errAnswerLong    = fmt.Errorf("the head of the answer is longer than %d bytes", maxResponseHead)
+	errAnswerFields  = fmt.Errorf("the answer has more than %d header fields", maxFields)
+	errAnswerBlank   = errors.New("the head of the answer has a line of whitespace")
 	past             = time.Unix(1, 0)
 )
 
@@ -32,7 +35,7 @@ type httpConn struct {
 	t      target
 	single bool // one request, which came to the explicit proxy
 	br     *bufio.Reader
-	head   io.LimitedReader // of the server's side, below ubr
+	server *meter // below ubr and ubw
 	ubr    *bufio.Reader
 	ubw    *bufio.Writer
 }
@@ -209,10 +212,9 @@ func (h *httpConn) connect() error {
 	if err := h.s.connect(h.t); err != nil {
 		return err
 	}
-	m := &meter{Conn: h.s.upstream, reads: h.s.downward(), writes: h.s.upward()}
-	h.head = io.LimitedReader{R: m, N: math.MaxInt64}
-	h.ubr = bufio.NewReaderSize(&h.head, 32<<10)
-	h.ubw = bufio.NewWriterSize(m, 32<<10)
+	h.server = &meter{Conn: h.s.upstream, reads: h.s.downward(), writes: h.s.upward()}
+	h.ubr = bufio.NewReaderSize(h.server, 32<<10)
+	h.ubw = bufio.NewWriterSize(h.server, 32<<10)
 	return nil
 }
 

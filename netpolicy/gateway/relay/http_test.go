@@ -263,7 +263,11 @@ func TestBadServer(t *testing.T) {
 		"nonsense\n": "malformed",
 		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n": "not asked for",
 		strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100):          "informational",
-		"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2<<20):            "ended the connection",
+		"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2<<20):            "head of the answer is longer than 262144 bytes",
+		// Also in parts, and where the parts are many.
+		"HTTP/1.1 103 Early Hints\r\nX: " + strings.Repeat("x", 200<<10) + "\r\n\r\n" + "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 200<<10) + "\r\n\r\n": "head of the answer is longer than",
+		"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", maxFields+1) + "\r\n":                                                                             "the answer has more than 256 header fields",
+		"HTTP/1.1 200 OK\r\nX: y\r\n \r\nY: z\r\n\r\n":                                                                                                       "a line of whitespace",
 	} {
 		w := newWorld(t)
 		w.dialer.set("one.test:80", w.tcpServer(func(c *net.TCPConn) {
@@ -278,6 +282,80 @@ func TestBadServer(t *testing.T) {
 		}
 		if f := w.allowed(); !strings.Contains(f.Error, want) {
 			t.Errorf("flow %+v; its error should be %q", f, want)
+		}
+	}
+}
+
+// A long head is an answer like another, with what follows it.
+func TestLongAnswer(t *testing.T) {
+	w := newWorld(t)
+	long := strings.Repeat("x", 200<<10)
+	w.dialer.set("one.test:80", w.tcpServer(func(c *net.TCPConn) {
+		br := bufio.NewReader(c)
+		for range 3 {
+			if _, err := http.ReadRequest(br); err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 103 Early Hints\nY: z\n\nHTTP/1.1 200 OK\r\nX: "+long+"\r\n"+strings.Repeat("A: b\r\n", maxFields-2)+"Content-Length: 5\r\n\r\nhello")
+		}
+	}))
+	c := w.dial("198.18.0.1:80")
+	br := bufio.NewReader(c)
+	for range 3 {
+		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: one.test\r\n\r\n")
+		if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != 103 || resp.Header.Get("Y") != "z" {
+			t.Fatal(resp, err)
+		}
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := readAll(t, resp.Body); got != "hello" || resp.Header.Get("X") != long || len(resp.Header["A"]) != maxFields-2 {
+			t.Errorf("got %q, with %d bytes and %d fields", got, len(resp.Header.Get("X")), len(resp.Header["A"]))
+		}
+	}
+	c.Close()
+	if f := w.allowed(); f.Requests != 3 || f.Error != "" {
+		t.Errorf("flow %+v", f)
+	}
+}
+
+// What Connection names is as long as the other side likes.
+func TestManyConnectionTokens(t *testing.T) {
+	h := http.Header{"Connection": {"Mine"}, "Mine": {"1"}, "Other": {"2"}}
+	for i := range 60000 {
+		h.Set(fmt.Sprint("X", i), "y")
+	}
+	h["Connection"] = append(h["Connection"], strings.Repeat("t,", 100000))
+	var tokens strings.Builder
+	for i := range 100000 {
+		fmt.Fprint(&tokens, "t", i, ",")
+	}
+	h["Connection"] = append(h["Connection"], tokens.String())
+	start := time.Now()
+	if got := fields(h); len(got) != 60001 || got[0] != "Other" {
+		t.Errorf("%d fields are passed on", len(got))
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// What is refused is quoted, and that is not much.
+func TestLongQuote(t *testing.T) {
+	for _, request := range []string{
+		"GET /%zz" + strings.Repeat("<", 60000) + " HTTP/1.1\r\nHost: one.test\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: one.test\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n" + strings.Repeat("<", 2000) + "\xff\r\n\r\n",
+	} {
+		w := newWorld(t)
+		httpServer(w, show)
+		c := w.dial("198.18.0.1:80")
+		fmt.Fprint(c, request)
+		if got := readAll(t, c); !strings.HasPrefix(got, "HTTP/1.1 400 ") {
+			t.Errorf("got %q", got)
+		}
+		if f := w.blocked(""); len(f.Rule) > 300 || !strings.Contains(f.Rule, "<<<") || strings.Trim(printable(f.Rule), "?") == "" || f.Rule != printable(f.Rule) {
+			t.Errorf("%d bytes of a rule: %q", len(f.Rule), f.Rule)
 		}
 	}
 }

@@ -2,10 +2,10 @@ package relay
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/http/httputil"
 	"slices"
@@ -25,15 +25,18 @@ var hopByHop = []string{
 
 // fields returns the names of the fields that are passed on, in one order.
 func fields(h http.Header) []string {
-	drop := slices.Clone(hopByHop)
+	drop := make(map[string]bool) // as many as the other side likes
+	for _, name := range hopByHop {
+		drop[name] = true
+	}
 	for _, v := range h["Connection"] {
 		for name := range strings.SplitSeq(v, ",") {
-			drop = append(drop, http.CanonicalHeaderKey(strings.TrimSpace(name)))
+			drop[http.CanonicalHeaderKey(strings.TrimSpace(name))] = true
 		}
 	}
 	var names []string
 	for name := range h {
-		if !slices.Contains(drop, name) {
+		if !drop[name] {
 			names = append(names, name)
 		}
 	}
@@ -141,8 +144,14 @@ type answered struct {
 // receive passes on the answer to a request, with what comes before it.
 func (h *httpConn) receive(req *http.Request, hd *head, body *requestBody) (a answered) {
 	w := bufio.NewWriterSize(h.s.client, 32<<10)
-	h.head.N = maxResponseHead
+	room := maxResponseHead
 	for range maxInformational {
+		n, err := h.answerHead(room)
+		if err != nil {
+			a.err = errorOfServer(err)
+			return a
+		}
+		room -= n
 		resp, err := http.ReadResponse(h.ubr, req)
 		if err != nil {
 			a.err = errorOfServer(err)
@@ -154,7 +163,6 @@ func (h *httpConn) receive(req *http.Request, hd *head, body *requestBody) (a an
 				a.err = errors.New("the server switches to a protocol that was not asked for")
 				return a
 			}
-			h.head.N = math.MaxInt64
 			a.begun = true
 			writeStatus(w, resp)
 			fmt.Fprint(w, "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
@@ -173,12 +181,54 @@ func (h *httpConn) receive(req *http.Request, hd *head, body *requestBody) (a an
 			}
 			continue
 		}
-		h.head.N = math.MaxInt64
 		h.final(w, req, hd, body, resp, &a)
 		return a
 	}
 	a.err = fmt.Errorf("more than %d informational answers", maxInformational)
 	return a
+}
+
+// answerHead waits for the whole head of an answer, and leaves it in the reader: nothing is
+// made of one that is too long. It returns its length in bytes, of which there may be most.
+func (h *httpConn) answerHead(most int) (int, error) {
+	line, seen := 0, 0 // where a line begins, and up to where there is no end of it
+	for lines := 0; ; {
+		if seen == h.ubr.Size() {
+			h.growReader()
+		}
+		if _, err := h.ubr.Peek(seen + 1); errors.Is(err, io.EOF) && seen > 0 {
+			return seen, nil // there is no more to come, and what there is was looked at
+		} else if err != nil {
+			return 0, err
+		}
+		b, _ := h.ubr.Peek(min(h.ubr.Buffered(), most))
+		if i := bytes.IndexByte(b[seen:], '\n'); i < 0 {
+			seen = len(b)
+		} else {
+			seen += i + 1
+			text := bytes.TrimSuffix(b[line:seen-1], []byte("\r"))
+			if len(text) == 0 {
+				return seen, nil
+			}
+			// Programs do not agree whether it ends the head.
+			if len(bytes.Trim(text, " \t")) == 0 {
+				return 0, errAnswerBlank
+			}
+			if lines++; lines-1 > maxFields {
+				return 0, errAnswerFields
+			}
+			line = seen
+		}
+		if seen >= most {
+			return 0, errAnswerLong
+		}
+	}
+}
+
+// growReader makes room for a long head.
+func (h *httpConn) growReader() {
+	b, _ := h.ubr.Peek(h.ubr.Buffered())
+	h.ubr = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(slices.Clone(b)), h.server), maxResponseHead)
 }
 
 // errorOfServer gives the end of a stream the name that it has where an answer was expected.
