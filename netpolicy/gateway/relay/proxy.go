@@ -60,6 +60,11 @@ func (s *session) proxy() {
 		s.answer(refuse(http.StatusForbidden, s.flow.Rule), t)
 		return
 	}
+	if !tunnel && t.name != "" && t.port == 443 {
+		s.block(ruleOnlyTLS)
+		s.answer(refuse(http.StatusForbidden, ruleOnlyTLS), t)
+		return
+	}
 	if !tunnel {
 		(&httpConn{s: s, t: t, br: br, single: true}).serve()
 		return
