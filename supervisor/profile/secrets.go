@@ -18,10 +18,10 @@ import (
 )
 
 // Bounds of a secret, in bytes. A shorter one can't be told from other text in an answer, where
-// it is to be taken out.
+// it is to be taken out; a longer one the gateway does not look for.
 const (
 	minSecret = 8
-	maxSecret = 64 << 10
+	maxSecret = 16 << 10
 )
 
 // Secrets reads secrets from where credentials say. They are read anew each time, so that one

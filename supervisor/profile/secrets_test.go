@@ -44,7 +44,7 @@ func refused(t *testing.T, r Secrets, c *egress.Credential, says string) {
 
 func TestSecretFile(t *testing.T) {
 	dir := t.TempDir()
-	longest := strings.Repeat("x", 64<<10)
+	longest := strings.Repeat("x", 16<<10)
 	for content, want := range map[string]string{
 		canary: canary, canary + "\n": canary, " a b\"ü " + canary: " a b\"ü " + canary, "12345678": "12345678",
 		longest: longest, longest + "\n": longest,
@@ -67,9 +67,9 @@ func TestSecretFile(t *testing.T) {
 		canary + "\t":          "control character",
 		canary + "\x7f":        "control character",
 		"short":                "has less than 8 bytes",
-		longest + "x":          "has more than 65536 bytes",
-		longest + "x\n":        "has more than 65536 bytes",
-		longest + longest:      "has more than 65536 bytes",
+		longest + "x":          "has more than 16384 bytes",
+		longest + "x\n":        "has more than 16384 bytes",
+		longest + longest:      "has more than 16384 bytes",
 	} {
 		refused(t, Secrets{}, fromFile(write(t, dir, "s", content)), says)
 	}
@@ -144,7 +144,7 @@ func TestSecretCommand(t *testing.T) {
 		"true":                                 "is empty",
 		"echo $TOKEN; echo $TOKEN":             "more than one line",
 		"printf '%s\\0' $TOKEN":                "has a NUL",
-		"head -c 100000 /dev/zero":             "wrote more than 65536 bytes",
+		"head -c 100000 /dev/zero":             "wrote more than 16384 bytes",
 		"sleep 20 & echo $TOKEN":               "left a process that holds its stdout open",
 	} {
 		refused(t, r, sh(script), says)
