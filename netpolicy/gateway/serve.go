@@ -213,7 +213,7 @@ func terminator(c *wire.Config, dialer *names.Dialer, reports *reporter) (relay.
 			s, ok := c.Secrets[name]
 			return secret.New(s), ok
 		},
-		Idle: time.Duration(c.Policy.Limits.Idle),
+		Idle: time.Duration(c.Policy.Limits.Idle), Connections: c.Policy.Limits.Connections,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -250,6 +250,9 @@ type overCap struct{ err error }
 func (e *overCap) Error() string { return e.err.Error() }
 func (e *overCap) Unwrap() error { return e.err }
 
+// credential is the name of the host's.
+func (c *connection) credential() string { return c.host.injector.credential.Name }
+
 // hit records what was taken out of an answer.
 func (c *connection) hit(where string, hits Hits) {
 	for name, n := range hits {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/flate"
@@ -15,15 +16,34 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// acceptEncoding is what an upstream may answer in: what can be decoded, scrubbed, and is sent
-// on as it is then.
-const acceptEncoding = "gzip, br, zstd, deflate"
+// acceptEncoding is what an upstream is asked to answer in: what can be decoded with little memory,
+// scrubbed, and is sent on as it is then. Brotli and zstd are decoded, too, if they come, but few at
+// a time: their windows are large.
+const acceptEncoding = "gzip, deflate"
 
 // maxEncodings is how often a body may be encoded over.
 const maxEncodings = 3
 
 // maxWindowBytes is the largest zstd window, which is what RFC 9659 lets HTTP have.
 const maxWindowBytes = 8 << 20
+
+// decoderBytes is what the windows of all of a Terminator's decoders may take together, and
+// decoderWait how long an answer waits for its part.
+const (
+	decoderBytes = 96 << 20
+	decoderWait  = 10 * time.Second
+)
+
+// windowBytes is how large the window of an encoding's decoder may be.
+var windowBytes = map[string]int64{"gzip": 64 << 10, "x-gzip": 64 << 10, "deflate": 64 << 10, "br": 16 << 20, "zstd": maxWindowBytes}
+
+// windows is what the decoders of an answer may take together, in bytes.
+func windows(list []string) (n int64) {
+	for _, e := range list {
+		n += windowBytes[e]
+	}
+	return n
+}
 
 // openers make the readers of the encodings that are known. The source is buffered and not at
 // its end.

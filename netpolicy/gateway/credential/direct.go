@@ -38,6 +38,8 @@ type direct struct {
 	mu     sync.Mutex
 	closed bool
 	idle   map[string][]*directConn // the last one was used last
+	most   int                      // connections to one host that requests use at a time
+	used   map[string]chan struct{} // those, by host
 }
 
 // A directConn is used by one request at a time. A body's reader returns it when it met the end.
@@ -80,9 +82,21 @@ func (c *directConn) Read(p []byte) (int, error) {
 // roundTrip sends a request and reads the header of its answer. connected is told of each
 // connection before something goes out on it, informational of each 1xx answer. The caller must
 // close the answer's body; that closes the connection unless the body's end was read. When ctx
-// ends before, the connection is closed.
-func (d *direct) roundTrip(ctx context.Context, out *http.Request, connected func(net.Conn), informational func(int, textproto.MIMEHeader) error) (*http.Response, error) {
-	c, err := d.kept(out.URL.Host), error(nil)
+// ends before, the connection is closed. Where the host has as many connections as it may, it
+// waits for one.
+func (d *direct) roundTrip(ctx context.Context, out *http.Request, connected func(net.Conn), informational func(int, textproto.MIMEHeader) error) (res *http.Response, err error) {
+	slot := d.slot(out.URL.Host)
+	select {
+	case slot <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() {
+		if err != nil {
+			<-slot
+		}
+	}()
+	c := d.kept(out.URL.Host)
 	for {
 		reused := c != nil
 		if !reused {
@@ -92,9 +106,9 @@ func (d *direct) roundTrip(ctx context.Context, out *http.Request, connected fun
 		}
 		connected(c.conn)
 		stop := context.AfterFunc(ctx, func() { c.close() })
-		res, err := c.exchange(out, informational)
+		res, err = c.exchange(out, informational)
 		if err == nil {
-			res.Body = &directBodyReader{ReadCloser: res.Body, c: c, stop: stop, reuse: !res.Close, ended: res.Body == http.NoBody}
+			res.Body = &directBodyReader{ReadCloser: res.Body, c: c, stop: stop, slot: slot, reuse: !res.Close, ended: res.Body == http.NoBody}
 			return res, nil
 		}
 		stop()
@@ -105,6 +119,16 @@ func (d *direct) roundTrip(ctx context.Context, out *http.Request, connected fun
 		}
 		c = nil
 	}
+}
+
+// slot is what requests to a host wait for.
+func (d *direct) slot(name string) chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.used[name] == nil {
+		d.used[name] = make(chan struct{}, d.most)
+	}
+	return d.used[name]
 }
 
 // safe is RFC 9110, section 9.2.1.
@@ -205,7 +229,7 @@ func (d *direct) keep(c *directConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := d.idle[c.name]
-	if d.closed || len(list) >= maxIdle {
+	if d.closed || len(list) >= min(maxIdle, d.most) {
 		c.close()
 		return
 	}
@@ -247,6 +271,7 @@ type directBodyReader struct {
 	io.ReadCloser
 	c     *directConn
 	stop  func() bool // false: the connection was closed
+	slot  chan struct{}
 	reuse bool
 	ended bool
 }
@@ -264,6 +289,7 @@ func (b *directBodyReader) Close() error {
 	}
 	c := b.c
 	b.c = nil
+	defer func() { <-b.slot }()
 	if b.stop() && b.reuse && b.ended && c.r.Buffered() == 0 {
 		c.owner.keep(c)
 		return nil

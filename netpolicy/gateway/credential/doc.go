@@ -18,6 +18,9 @@
 // extensions; an answer in an encoding that is not known is blocked. Status texts are this side's
 // own. Where nothing follows for some time, up to four bytes that may begin a secret are let go,
 // or a message that happens to end with them would be stuck; the rest of it is still taken out.
+// More is not let go: the answer is ended. As what is held back can be seen, code could have a server
+// echo guesses and so find a secret byte by byte; after three beginnings of a secret nothing more is
+// asked with its credential.
 //
 // What this package prints, returns as an error and records holds no secret.
 package credential

@@ -2,6 +2,7 @@ package credential
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -32,10 +33,12 @@ type download struct {
 	timer  *time.Timer
 	done   bool
 	err    error
-	began  bool // something was flushed, and the header with it
-	told   bool // a hit was recorded
-	rest   Hits // that were not recorded yet
+	began  bool   // something was flushed, and the header with it
+	told   bool   // a hit was recorded
+	rest   Hits   // that were not recorded yet
+	held   string // credential whose secret's beginning is held back
 	outBuf []byte
+	end    func() // makes a read of the body that waits fail
 }
 
 // whole passes on a body of a known length of at most pieceBytes.
@@ -62,6 +65,7 @@ func (d *download) copy(body io.Reader) error {
 	p := pieces.Get().(*piece)
 	defer pieces.Put(p)
 	d.outBuf = p.out
+	d.stream.watch = d.watch
 	defer func() { p.out = d.outBuf[:0] }()
 	defer d.stop()
 	if d.eager {
@@ -81,8 +85,35 @@ func (d *download) copy(body io.Reader) error {
 			return d.last()
 		}
 		if err != nil {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if d.err != nil {
+				return d.err // which ended the body
+			}
 			return err
 		}
+	}
+}
+
+// watch counts beginnings of secrets. It is called with the lock held.
+func (d *download) watch(credential string, t turn) {
+	switch t {
+	case begun:
+		d.held = credential
+		d.c.t.beginnings.add(beginningOf{credential, d.c.credential()}, 1)
+	case whole:
+		d.held = ""
+		d.c.t.beginnings.add(beginningOf{credential, d.c.credential()}, -1)
+	case broken:
+		d.beginning()
+	}
+}
+
+// beginning records the beginning that was held back: it was no whole secret.
+func (d *download) beginning() {
+	if d.held != "" {
+		d.c.hit("body (a beginning)", Hits{d.held: 1})
+		d.held = ""
 	}
 }
 
@@ -93,6 +124,9 @@ func (d *download) piece(data []byte) error {
 		return d.err
 	}
 	d.outBuf = d.stream.Append(d.outBuf[:0], data)
+	if d.err = d.c.t.beginnings.refuses(d.c.credential()); d.err != nil {
+		return d.err // before it shows what is held back
+	}
 	if err := d.write(d.outBuf); err != nil {
 		return err
 	}
@@ -105,7 +139,8 @@ func (d *download) piece(data []byte) error {
 	return d.flushed()
 }
 
-// release lets go of a few bytes, or of the header, that were held back for too long.
+// release lets go of a few bytes, or of the header, that were held back for too long. The body is
+// ended where more is held back: that shows, and so it does when it goes out.
 func (d *download) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -116,6 +151,13 @@ func (d *download) release() {
 	if d.err = d.write(d.outBuf); d.err == nil {
 		d.err = d.flushed()
 	}
+	if d.err == nil && d.held != "" {
+		d.err = &guessed{fmt.Sprintf("%s: an answer stopped in a beginning of the secret of credential %s: it is ended, or secrets could be guessed by what is held back", d.c.to.Name, d.held)}
+		d.beginning()
+	}
+	if d.err != nil {
+		d.end()
+	}
 }
 
 func (d *download) last() error {
@@ -125,6 +167,9 @@ func (d *download) last() error {
 		return d.err
 	}
 	d.outBuf = d.stream.Close(d.outBuf[:0])
+	if err := d.c.t.beginnings.refuses(d.c.credential()); err != nil {
+		return err
+	}
 	return d.write(d.outBuf)
 }
 
@@ -176,6 +221,7 @@ func (d *download) write(data []byte) error {
 func (d *download) record() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.beginning()
 	d.c.hit("body", d.rest)
 	d.rest = nil
 }

@@ -96,16 +96,16 @@ func find[T string | []byte](m *matcher, data T, from int) (start, end, owner in
 }
 
 // open returns the first place at or after from whose rest of data is the beginning of a text
-// that data is too short for, and len(data) where there is none.
-func (m *matcher) open(data []byte, from int) int {
+// that data is too short for, and whose text that is; len(data) and -1 where there is none.
+func (m *matcher) open(data []byte, from int) (start, owner int) {
 	for p := max(from, len(data)-m.longest+1); p < len(data); p++ {
 		for _, n := range m.starts[data[p]] {
 			if rest := data[p:]; len(rest) < len(n.text) && string(rest) == n.text[:len(rest)] {
-				return p
+				return p, n.owner
 			}
 		}
 	}
-	return len(data)
+	return len(data), -1
 }
 
 // lower returns the same matcher for texts that lost their case.

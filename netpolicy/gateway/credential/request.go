@@ -42,6 +42,9 @@ func (c *connection) check(r *http.Request) *refusal {
 	if no := checkRules(r, c.host.injector.credential); no != nil {
 		return no
 	}
+	if err := c.t.beginnings.refuses(c.credential()); err != nil {
+		return refuse(http.StatusForbidden, "%s", err)
+	}
 	if upgrades(r.Header) && (c.decision.Grant == nil || !c.decision.Grant.WebSocket) {
 		return refuse(http.StatusForbidden, "the grant of %s does not let a connection become a WebSocket: set websocket: true on it", c.to.Name)
 	}

@@ -22,6 +22,9 @@ type exchange struct {
 	r  *http.Request
 	up *upload
 
+	ctx context.Context
+	cut func() // ends what is asked of the upstream
+
 	mu       sync.Mutex // informational answers come from another goroutine
 	answered bool
 }
@@ -30,6 +33,8 @@ type exchange struct {
 func (*exchange) Format(f fmt.State, _ rune) { fmt.Fprint(f, "exchange") }
 
 func (e *exchange) run() {
+	e.ctx, e.cut = context.WithCancel(e.r.Context())
+	defer e.cut()
 	out, up, added := e.c.outgoing(e.r)
 	e.up = up
 	if up != nil {
@@ -60,7 +65,7 @@ func (e *exchange) run() {
 
 // send sends the request on, and returns its answer.
 func (e *exchange) send(out *http.Request, added bool) (*http.Response, error) {
-	ctx, t := e.r.Context(), e.c.t
+	ctx, t := e.ctx, e.c.t
 	if e.c.host.http1.Load() && t.direct.suits(out) {
 		return t.direct.roundTrip(ctx, out, func(conn net.Conn) { e.c.connected(conn, added) }, e.informational)
 	}
@@ -192,6 +197,14 @@ func (e *exchange) respond(res *http.Response) {
 		return
 	}
 	length, noBody := res.ContentLength, e.r.Method == http.MethodHead || res.StatusCode == http.StatusNoContent || res.StatusCode == http.StatusNotModified
+	if !noBody && len(list) > 0 {
+		n := windows(list)
+		if err := e.room(n); err != nil {
+			e.block(http.StatusServiceUnavailable, fmt.Sprintf("%s: %s", e.c.to.Name, err))
+			return
+		}
+		defer e.c.t.decoders.Release(n)
+	}
 	if len(list) > 0 {
 		delete(h, "Content-Encoding")
 		if tag := h.Get("Etag"); strings.HasPrefix(tag, `"`) {
@@ -229,7 +242,7 @@ func (e *exchange) respond(res *http.Response) {
 	body := decode(res.Body, list)
 	defer body.Close()
 	announced := len(res.Trailer)
-	d := &download{c: e.c, w: e.w, stream: e.c.t.scrub.Stream(false), late: e.c.t.options.Late}
+	d := &download{c: e.c, w: e.w, stream: e.c.t.scrub.Stream(false), late: e.c.t.options.Late, end: e.cut}
 	d.flush = http.NewResponseController(e.w).Flush
 	if length >= 0 && length <= pieceBytes && announced == 0 {
 		err = d.whole(body, res.StatusCode, length)
@@ -243,14 +256,33 @@ func (e *exchange) respond(res *http.Response) {
 		if over := e.up.reached(); over != nil {
 			err = over
 		}
-		if over := (*overCap)(nil); errors.As(err, &over) {
-			e.c.refuse(e.c.t.text(over), "")
+		if ends(err) {
+			e.c.refuse(e.c.t.text(err), "")
 		} else if e.r.Context().Err() == nil {
 			e.c.fail(fmt.Sprintf("%s: body of an answer: %s", e.c.to.Name, e.c.t.text(err)))
 		}
 		panic(http.ErrAbortHandler) // the code must not take a part for the whole
 	}
 	e.trailers(res, announced)
+}
+
+// room waits for the memory that decoders of an answer take. Release it after them.
+func (e *exchange) room(bytes int64) error {
+	ctx, cancel := context.WithTimeout(e.ctx, e.c.t.decoderWait)
+	defer cancel()
+	if e.c.t.decoders.Acquire(ctx, bytes) == nil {
+		return nil
+	}
+	if e.r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // the code went away
+	}
+	return fmt.Errorf("no room to decode the answer within %v: the run's answers that are compressed take %d MiB: read fewer at a time, or ask for gzip", e.c.t.decoderWait, decoderBytes>>20)
+}
+
+// ends reports whether an error is policy: a cap that was reached, or a secret that is guessed at.
+func ends(err error) bool {
+	over, guess := (*overCap)(nil), (*guessed)(nil)
+	return errors.As(err, &over) || errors.As(err, &guess)
 }
 
 // trailers passes on what came after the body.

@@ -9,7 +9,8 @@ import (
 // one would be found everywhere.
 const MinSecret = 8
 
-// maxSecret bounds what a secret costs: its longest form is six times as long.
+// maxSecret bounds what a secret costs: its longest form is six times as long. Those who read
+// secrets have the same bound.
 const maxSecret = 16 << 10
 
 // Redacted stands in an answer where a secret was.
@@ -113,7 +114,20 @@ type Stream struct {
 	released int    // bytes of buf that have gone out already
 	keep     bool   // keep the length
 	hits     Hits
+
+	watch   func(credential string, t turn) // nil: nobody minds beginnings
+	began   bool                            // buf is a secret's beginning, longer than maxReleased
+	ofOwner int                             // whose
 }
+
+// A turn is what becomes of a secret's beginning that is held back and longer than may be let go.
+type turn int
+
+const (
+	begun  turn = iota // it is held back from now on, which shows
+	whole              // it was a secret, and is taken out
+	broken             // it was none, and goes out
+)
 
 // Format hides what is held back from every verb.
 func (Stream) Format(f fmt.State, _ rune) { fmt.Fprint(f, "credential.Stream") }
@@ -127,6 +141,7 @@ func (s *Scrubber) Stream(keepLength bool) *Stream {
 // Append appends to dst what can go out after chunk came in. Only what may be the beginning of
 // a secret is held back.
 func (s *Stream) Append(dst, chunk []byte) []byte {
+	defer s.mind()
 	if len(s.buf) == 0 {
 		dst, rest := s.scan(dst, chunk, held)
 		s.buf = append(s.buf[:0], rest...)
@@ -136,6 +151,29 @@ func (s *Stream) Append(dst, chunk []byte) []byte {
 	dst, rest := s.scan(dst, s.buf, held)
 	s.buf = s.buf[:copy(s.buf, rest)]
 	return dst
+}
+
+// mind tells of a beginning that is held back after a piece: who sees the rest of the piece go
+// out without it knows that it is one, however soon it goes on.
+func (s *Stream) mind() {
+	if s.watch == nil || s.began || len(s.buf) <= maxReleased {
+		return
+	}
+	if start, _, _ := find(s.tables.text, s.buf, 0); start == 0 {
+		return // a whole secret, which may be a longer one
+	}
+	if start, owner := s.tables.text.open(s.buf, 0); start == 0 {
+		s.began, s.ofOwner = true, owner
+		s.watch(s.tables.owners[owner], begun)
+	}
+}
+
+// became tells what a beginning was.
+func (s *Stream) became(t turn) {
+	if s.began {
+		s.began = false
+		s.watch(s.tables.owners[s.ofOwner], t)
+	}
 }
 
 // Close appends to dst what is left at the end.
@@ -152,6 +190,7 @@ const maxReleased = 4
 // Release appends what is held back to dst if it is short, for when nothing more came in for a
 // while. If it was a secret's beginning after all, the rest of it will still be taken out.
 func (s *Stream) Release(dst []byte) []byte {
+	defer s.mind()
 	dst, rest := s.scan(dst, s.buf, decided)
 	s.buf = s.buf[:copy(s.buf, rest)]
 	if len(s.buf) <= maxReleased {
@@ -185,11 +224,19 @@ func (s *Stream) scan(dst, data []byte, wait waiting) (out, rest []byte) {
 	for {
 		open := len(data)
 		if wait != final {
-			open = m.open(data, pos)
+			open, _ = m.open(data, pos)
 		}
 		start, end, owner := find(m, data, pos)
 		if start < 0 || wait == held && open <= start {
+			if pos == 0 && open > 0 {
+				s.became(broken)
+			}
 			return s.emit(dst, data[pos:open]), data[open:]
+		}
+		if start > 0 {
+			s.became(broken)
+		} else {
+			s.became(whole)
 		}
 		dst = s.emit(dst, data[pos:start])
 		if s.hits == nil {

@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"proctor/netpolicy/egress"
 )
 
@@ -57,6 +59,7 @@ type Options struct {
 	Idle        time.Duration // after which a silent connection is closed; default 5 min
 	HeaderBytes int           // of a request's, and of an answer's header; default 64 KiB
 	Streams     int           // requests at a time on an HTTP/2 connection; default 100
+	Connections int           // to one host at a time, of HTTP/1.1 and as many of HTTP/2; requests wait for one; default 100
 	Late        time.Duration // how long a few bytes that may begin a secret are held back; default 20 ms
 }
 
@@ -83,6 +86,9 @@ func (o *Options) setDefaults() error {
 	if o.HeaderBytes <= 0 {
 		o.HeaderBytes = 64 << 10
 	}
+	if o.Connections <= 0 {
+		o.Connections = 100
+	}
 	if o.Streams <= 0 {
 		o.Streams = 100
 	}
@@ -102,7 +108,12 @@ type Terminator struct {
 	scrub     *Scrubber       // of all the run's secrets: two of its hosts may be one upstream
 	transport *http.Transport // for HTTP/2, and all that direct is not for
 	direct    *direct
-	log       *log.Logger
+
+	decoders    *semaphore.Weighted // memory of decoders, in bytes
+	decoderWait time.Duration
+	beginnings  *beginnings
+
+	log *log.Logger
 }
 
 // A host is what is known of one name before anybody connects.
@@ -125,7 +136,7 @@ func New(o Options) (*Terminator, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
-	t := &Terminator{options: o, hosts: map[string]*host{}, log: log.New(io.Discard, "", 0)}
+	t := &Terminator{options: o, hosts: map[string]*host{}, decoders: semaphore.NewWeighted(decoderBytes), decoderWait: decoderWait, beginnings: &beginnings{seen: map[beginningOf]int{}}, log: log.New(io.Discard, "", 0)}
 	var owners []string
 	var all []needle
 	for _, name := range o.Authority.Hosts() {
@@ -157,7 +168,7 @@ func New(o Options) (*Terminator, error) {
 	upstreams := &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(len(owners))}
 	t.direct = &direct{
 		dial: func(ctx context.Context, name string) (*upstreamConn, error) { return t.connect(ctx, name, Port) },
-		tls:  upstreams, handshake: o.Handshake, headerBytes: o.HeaderBytes, idle: map[string][]*directConn{},
+		tls:  upstreams, handshake: o.Handshake, headerBytes: o.HeaderBytes, idle: map[string][]*directConn{}, most: o.Connections, used: map[string]chan struct{}{},
 	}
 	t.transport = &http.Transport{
 		DialContext:            t.dial,
@@ -166,6 +177,7 @@ func New(o Options) (*Terminator, error) {
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    maxIdle,
+		MaxConnsPerHost:        o.Connections,
 		IdleConnTimeout:        maxIdleTime,
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: int64(o.HeaderBytes),

@@ -2,7 +2,6 @@ package credential
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -46,15 +45,15 @@ func (e *exchange) upgrade(res *http.Response) {
 		back.Close() // ends the other direction
 		done <- err
 	}()
-	d := &download{c: e.c, w: conn, stream: e.c.t.scrub.Stream(true), eager: true, late: e.c.t.options.Late}
+	d := &download{c: e.c, w: conn, stream: e.c.t.scrub.Stream(true), eager: true, late: e.c.t.options.Late, end: func() { conn.Close(); back.Close() }}
 	downErr := d.copy(back)
 	d.record()
 	conn.Close()
 	back.Close()
 	upErr := <-done
 	for _, err := range []error{upErr, downErr} {
-		if over := (*overCap)(nil); errors.As(err, &over) {
-			e.c.refuse(e.c.t.text(over), "")
+		if ends(err) {
+			e.c.refuse(e.c.t.text(err), "")
 		}
 	}
 }
