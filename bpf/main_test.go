@@ -37,6 +37,7 @@ var acts = map[string]func(args []string) error{
 	"changes":  actChanges,
 	"repeat":   actRepeat,
 	"swap":     actSwap,
+	"swapbind": actSwapBind,
 	"threads":  actThreads,
 	"bind":     actBind,
 	"turns":    actTakeTurns,

@@ -143,6 +143,118 @@ func TestSwappedDescriptorIsNamedOrDoubted(t *testing.T) {
 	}
 }
 
+// actSwapBind binds n sockets, or has them listen, by a descriptor that a second thread meanwhile puts
+// a bound netlink socket at, or closes. It writes down how many there were.
+func actSwapBind(args []string) error {
+	call, how, result := args[0], args[1], args[2]
+	var n int
+	if _, err := fmt.Sscan(args[3], &n); err != nil {
+		return err
+	}
+	other, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	if err := unix.Bind(other, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	const fd = 100
+	var turn atomic.Int64
+	var swapper sync.WaitGroup
+	swapper.Go(func() {
+		runtime.LockOSThread()
+		for seen := int64(0); ; {
+			now := turn.Load()
+			switch {
+			case now < 0:
+				return
+			case now != seen:
+				seen = now
+				for range int(now % 400) {
+					_ = turn.Load()
+				}
+				if how == "dup3" {
+					unix.Dup3(other, fd, 0)
+				} else {
+					unix.Close(fd)
+				}
+			}
+		}
+	})
+	runtime.LockOSThread()
+	done := 0
+	for i := range n {
+		s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		if err := unix.Dup3(s, fd, 0); err != nil {
+			return err
+		}
+		turn.Store(int64(i + 1))
+		if call == "bind" {
+			_ = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+			if name, err := unix.Getsockname(s); err == nil && name.(*unix.SockaddrInet4).Port != 0 {
+				done++
+			}
+		} else {
+			_ = unix.Listen(fd, 1)
+			if on, err := unix.GetsockoptInt(s, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && on == 1 {
+				done++
+			}
+		}
+		unix.Close(s)
+	}
+	turn.Store(-1)
+	swapper.Wait()
+	return os.WriteFile(result, fmt.Append(nil, done), 0o600)
+}
+
+// A socket that was bound, or listens, is in the record, or is counted as missing there, whatever a
+// second thread does to its descriptor.
+func TestSwappedSocketIsNamedOrLost(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Fatal("with one processor there is nothing to race")
+	}
+	h := newHost(t)
+	result := testenv.Dir(t) + "/done"
+	for _, call := range []string{"bind", "listen"} {
+		for _, how := range []string{"dup3", "close"} {
+			t.Run(call+" and "+how, func(t *testing.T) {
+				b := h.box(t, "swap-"+call+"-"+how, 64<<20)
+				b.act(t, "swapbind", call, how, result, "20000")
+				data, err := os.ReadFile(result)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var done uint64
+				if _, err := fmt.Sscan(string(data), &done); err != nil {
+					t.Fatal(err)
+				}
+				events, err := b.Drain()
+				if err != nil {
+					t.Fatal(err)
+				}
+				var named uint64
+				for _, e := range events {
+					if e.Kind == audit.Kind(call) && e.Net.Errno == "" && e.Net.Protocol == "tcp" {
+						named += e.Acts()
+					}
+				}
+				lost, err := b.LostByKind()
+				if err != nil {
+					t.Fatal(err)
+				}
+				missing := lost[audit.Kind(call)]
+				t.Logf("%d done, %d named, %d missing", done, named, missing)
+				if done == 0 || named+missing < done {
+					t.Errorf("%d were done, %d are named and %d missing", done, named, missing)
+				}
+			})
+		}
+	}
+}
+
 // actThreads opens files from many threads at once, as honest programs do.
 func actThreads(args []string) error {
 	var threads sync.WaitGroup

@@ -373,6 +373,7 @@ enum {
 	ENOSYS = 38,
 	AT_FDCWD = -100,
 	AF_UNIX = 1,
+	AF_NETLINK = 16,
 	AF_INET = 2,
 	AF_INET6 = 10,
 	SOCK_STREAM = 1,

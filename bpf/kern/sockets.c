@@ -7,6 +7,7 @@
 #include "fold.h"
 #include "path.h"
 #include "net.h"
+#include "raced.h"
 
 /* As open_records. */
 struct {
@@ -87,6 +88,32 @@ static __always_inline void asked_address(struct net_record *record, const void 
 	}
 }
 
+/* Whether a call that succeeded was made on another socket than the one that is there now, which has
+ * no address. See raced.h: only threads that share a descriptor table can bring that about. */
+static __always_inline bool exchanged(struct task_struct *task, struct file *file, struct sock *sk,
+				      enum event_kind kind, __u64 fd, const void *addr)
+{
+	struct folds *acts = bpf_task_storage_get(&folds, task, NULL, 0);
+	struct slot_use *use;
+	struct slot slot = {};
+	__u16 family = 0;
+	__u64 since;
+
+	if (!shares_table(task, &slot))
+		return false;
+	/* Nobody listens on netlink, and nobody binds it to an address of another family. */
+	if (!sk || kind == EVENT_LISTEN)
+		return true;
+	bpf_probe_read_user(&family, sizeof(family), addr);
+	if (family != AF_NETLINK)
+		return true;
+	slot.fd = fd;
+	use = bpf_map_lookup_elem(&slots, &slot);
+	since = acts && acts->last ? acts->last : READ(struct task_struct, task, start_boottime);
+	return use && use->swapper != READ(struct task_struct, task, pid) && use->swapped > since &&
+	       use->swapped_file == (__u64)file;
+}
+
 static __always_inline int bound(struct syscall_trace_exit *ctx, enum event_kind kind)
 {
 	__u32 zero = 0;
@@ -127,9 +154,12 @@ static __always_inline int bound(struct syscall_trace_exit *ctx, enum event_kind
 		asked_address(record, (void *)ARG2(regs), (__u32)ARG3(regs));
 	else if (sk)
 		local_address(record, sk);
-	/* Route netlink, or no socket at all. */
-	if (!event->family)
+	if (!event->family) {
+		/* Route netlink, or no socket at all. */
+		if (!result && exchanged(task, file, sk, kind, ARG1(regs), (void *)ARG2(regs)))
+			lose(run, kind);
 		return 0;
+	}
 	len = at_most(event->name_len, SUN_CAP);
 	describe(&event->head.who, task);
 	send_act(id, run, &event->head, sizeof(*event) + len, kind, event->port);
