@@ -91,6 +91,16 @@ func answerFUSE(fd int) {
 	}
 }
 
+// sendAlong begins a call with a descriptor that no such call takes.
+func sendAlong(t *testing.T, c *Client, file int) *net.UnixConn {
+	t.Helper()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.Socket, Net: "unix"})
+	must(t, err)
+	_, _, err = conn.WriteMsgUnix([]byte("GET /v1/images HTTP/1.1\r\nHost: x\r\n\r\n"), unix.UnixRights(file), nil)
+	must(t, err)
+	return conn
+}
+
 // A caller's file may take for ever to close. The server's end does not wait for it, and the
 // connection stays the caller's till then.
 func TestServerEndsWhileFilesLingerRoot(t *testing.T) {
@@ -105,12 +115,9 @@ func TestServerEndsWhileFilesLingerRoot(t *testing.T) {
 	}()
 	var server *Server
 	_, c := serveWith(t, func(s *Server) { server = s })
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.Socket, Net: "unix"})
-	must(t, err)
+	conn := sendAlong(t, c, file)
 	defer conn.Close()
-	_, _, err = conn.WriteMsgUnix([]byte("GET /v1/images HTTP/1.1\r\nHost: x\r\n\r\n"), unix.UnixRights(file), nil)
-	must(t, err)
-	_, err = conn.Read(make([]byte, 10)) // no call that takes files: it stays with the connection
+	_, err := conn.Read(make([]byte, 10)) // no call that takes files: it stays with the connection
 	must(t, err)
 	go unix.Close(file) // waits, too
 
@@ -146,15 +153,12 @@ func TestFilesAreNotPolledRoot(t *testing.T) {
 	defer func() { <-ended }()
 	defer func() { go func() { defer close(ended); end() }() }()
 	_, c := serveWith(t, func(*Server) {})
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.Socket, Net: "unix"})
-	must(t, err)
-	defer conn.Close()
 	began := time.Now()
-	_, _, err = conn.WriteMsgUnix([]byte("GET /v1/images HTTP/1.1\r\nHost: x\r\n\r\n"), unix.UnixRights(file), nil)
-	must(t, err)
+	conn := sendAlong(t, c, file)
+	defer conn.Close()
 	go unix.Close(file) // waits for an answer
 	runtime.GC()
-	_, err = conn.Read(make([]byte, 10))
+	_, err := conn.Read(make([]byte, 10))
 	must(t, err)
 	runtime.GC()
 	if took := time.Since(began); took > fusePatience/2 {
@@ -174,11 +178,8 @@ func TestServerEndsWhileSurplusLingersRoot(t *testing.T) {
 	}()
 	var server *Server
 	_, c := serveWith(t, func(s *Server) { server = s; s.descriptors = newBudget(0, 0) })
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.Socket, Net: "unix"})
-	must(t, err)
+	conn := sendAlong(t, c, file)
 	defer conn.Close()
-	_, _, err = conn.WriteMsgUnix([]byte("GET /v1/images HTTP/1.1\r\nHost: x\r\n\r\n"), unix.UnixRights(file), nil)
-	must(t, err)
 	go unix.Close(file) // waits, too
 	uid := uint32(os.Getuid())
 	for deadline := time.Now().Add(10 * time.Second); server.connections.of(uid) == 0; time.Sleep(time.Millisecond) {

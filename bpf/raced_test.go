@@ -37,6 +37,30 @@ var swaps = map[string]func(own, fd int, benign string){
 	},
 }
 
+// eachTurn has a second thread call exchange some moment after each number that is stored, at ever
+// another one, until stop.
+func eachTurn(exchange func()) (turn *atomic.Int64, stop func()) {
+	turn = &atomic.Int64{}
+	var swapper sync.WaitGroup
+	swapper.Go(func() {
+		runtime.LockOSThread()
+		for seen := int64(0); ; {
+			now := turn.Load()
+			switch {
+			case now < 0:
+				return
+			case now != seen: // a call is under way
+				seen = now
+				for range int(now % 400) {
+					_ = turn.Load()
+				}
+				exchange()
+			}
+		}
+	})
+	return turn, func() { turn.Store(-1); swapper.Wait() }
+}
+
 // actSwap opens a file n times, while a second thread exchanges the descriptor.
 func actSwap(args []string) error {
 	how, real, benign := swaps[args[0]], args[1], args[2]
@@ -60,24 +84,7 @@ func actSwap(args []string) error {
 		}
 	}
 	const fd = 100
-	var turn atomic.Int64
-	var swapper sync.WaitGroup
-	swapper.Go(func() {
-		runtime.LockOSThread()
-		for seen := int64(0); ; {
-			now := turn.Load()
-			switch {
-			case now < 0:
-				return
-			case now != seen: // an open is under way
-				seen = now
-				for range int(now % 400) { // to meet it at ever another place
-					_ = turn.Load()
-				}
-				how(own, fd, benign)
-			}
-		}
-	})
+	turn, stop := eachTurn(func() { how(own, fd, benign) })
 	for i := range n {
 		turn.Store(int64(i + 1))
 		if _, err := unix.Open(real, unix.O_RDONLY, 0); err != nil {
@@ -89,8 +96,7 @@ func actSwap(args []string) error {
 			}
 		}
 	}
-	turn.Store(-1)
-	swapper.Wait()
+	stop()
 	return nil
 }
 
@@ -159,26 +165,11 @@ func actSwapBind(args []string) error {
 		return err
 	}
 	const fd = 100
-	var turn atomic.Int64
-	var swapper sync.WaitGroup
-	swapper.Go(func() {
-		runtime.LockOSThread()
-		for seen := int64(0); ; {
-			now := turn.Load()
-			switch {
-			case now < 0:
-				return
-			case now != seen:
-				seen = now
-				for range int(now % 400) {
-					_ = turn.Load()
-				}
-				if how == "dup3" {
-					unix.Dup3(other, fd, 0)
-				} else {
-					unix.Close(fd)
-				}
-			}
+	turn, stop := eachTurn(func() {
+		if how == "dup3" {
+			unix.Dup3(other, fd, 0)
+		} else {
+			unix.Close(fd)
 		}
 	})
 	runtime.LockOSThread()
@@ -205,8 +196,7 @@ func actSwapBind(args []string) error {
 		}
 		unix.Close(s)
 	}
-	turn.Store(-1)
-	swapper.Wait()
+	stop()
 	return os.WriteFile(result, fmt.Append(nil, done), 0o600)
 }
 
