@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -179,6 +180,70 @@ func sentTo(oob []byte) netip.Addr {
 		return netip.AddrFrom4([4]byte(messages[0].Data[8:]))
 	}
 	return netip.AddrFrom16([16]byte(messages[0].Data))
+}
+
+// actInherit makes a socket for datagrams and leaves it to a child to use.
+func actInherit(args []string) error {
+	ns, err := os.Open(args[0])
+	if err != nil {
+		return err
+	}
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	heir := exec.Command(self, args[1:]...)
+	heir.Env = append(os.Environ(), actVariable+"=heir")
+	heir.ExtraFiles, heir.Stderr = []*os.File{os.NewFile(uintptr(fd), "socket")}, os.Stderr
+	return heir.Run()
+}
+
+// actHeir connects the socket that it was left and sends, which must not be.
+func actHeir(args []string) error {
+	to := netip.MustParseAddrPort(args[0])
+	if err := unix.Connect(3, sockaddr(to.Addr().String(), int(to.Port()))); err != nil {
+		return err
+	}
+	if _, err := unix.Write(3, []byte("x")); err != unix.EPERM {
+		return fmt.Errorf("send: %v", err)
+	}
+	return nil
+}
+
+// What is dropped of a connected socket is put on who connected it.
+func TestInheritedSocket(t *testing.T) {
+	h := newHost(t)
+	ns, err := netpolicy.NewNamespace(filepath.Join(testenv.Dir(t), "netns"), "inherited")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	b := h.unwatched(t, "inherited")
+	b.Watch, err = h.Watch(bpf.WatchOptions{Run: "inherited", CgroupID: b.id, Grants: []bpf.Grant{
+		{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Named: true, Ports: []bpf.Port{{Number: 443, Protocol: "tcp", Rule: bpf.RuleGranted}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	if err := b.Arm(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := b.actCommand(t, "inherit", ns.Path(), "203.0.113.9:443")
+	output(t, cmd)
+	events := b.record(t)
+	dropped := only(t, events, audit.KindSend, whichever)
+	heir := only(t, events, audit.KindExec, func(e audit.Event) bool { return int(e.Process.HostID) != cmd.Process.Pid })
+	if dropped.Process.HostID != heir.Process.HostID {
+		t.Errorf("it is said to be of %+v, not of %+v", *dropped.Process, *heir.Process)
+	}
 }
 
 func TestGrants(t *testing.T) {

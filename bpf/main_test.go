@@ -38,6 +38,8 @@ var acts = map[string]func(args []string) error{
 	"repeat":   actRepeat,
 	"swap":     actSwap,
 	"swapbind": actSwapBind,
+	"inherit":  actInherit,
+	"heir":     actHeir,
 	"threads":  actThreads,
 	"bind":     actBind,
 	"turns":    actTakeTurns,

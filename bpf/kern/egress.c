@@ -138,12 +138,25 @@ static __always_inline enum net_rule granting(const struct grant *grant, const s
 	return RULE_NONE;
 }
 
+/* Makes the caller of a connect whose the socket's packets are: not who made the socket. */
+static __always_inline void own(struct bpf_sock_addr *ctx, struct process *who)
+{
+	struct process *owner = NULL;
+
+	if (!ctx->sk)
+		return;
+	owner = bpf_sk_storage_get(&owners, ctx->sk, who, BPF_SK_STORAGE_GET_F_CREATE);
+	if (owner)
+		*owner = *who;
+	else
+		count(COUNTER_OWNER_MISSING);
+}
+
 /* Decides on and records what the current task is about to do. */
 static __always_inline int judge(struct bpf_sock_addr *ctx, struct net_event *event, bool loopback,
 				 enum event_kind kind)
 {
 	enum net_rule rule = RULE_NONE;
-	struct process *owner;
 	struct grant *grant;
 	struct run *run;
 	__u64 id;
@@ -166,20 +179,17 @@ static __always_inline int judge(struct bpf_sock_addr *ctx, struct net_event *ev
 		/* The C library connects one to every address of a name to sort them. What is
 		 * sent is judged as a packet. */
 		if (grant && grant->named && kind == EVENT_CONNECT &&
-		    event->protocol == IPPROTO_UDP && rule == RULE_NONE)
+		    event->protocol == IPPROTO_UDP && rule == RULE_NONE) {
+			describe(&event->head.who, bpf_get_current_task_btf());
+			own(ctx, &event->head.who);
 			return ALLOW;
+		}
 	}
 	event->allowed = rule != RULE_NONE;
 	event->rule = rule ?: RULE_NO_GRANT;
 	describe(&event->head.who, bpf_get_current_task_btf());
-	if (event->allowed && !loopback && ctx->sk) {
-		/* Who connects is who the packets are from. */
-		owner = bpf_sk_storage_get(&owners, ctx->sk, &event->head.who, BPF_SK_STORAGE_GET_F_CREATE);
-		if (owner)
-			*owner = event->head.who;
-		else
-			count(COUNTER_OWNER_MISSING);
-	}
+	if (event->allowed && !loopback)
+		own(ctx, &event->head.who);
 	send_folding(id, run, &event->head, sizeof(*event), kind, event->port, hooks_have_storage);
 	return event->allowed ? ALLOW : REFUSE;
 }
