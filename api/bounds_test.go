@@ -3,11 +3,13 @@ package api
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -207,5 +209,23 @@ func TestLogIsClipped(t *testing.T) {
 		&Error{Code: 400, Refused: true, Message: strings.Repeat("\xff\u2028m", 1<<20)})
 	if n := log.Len(); n < 1000 || n > 10_000 || !strings.Contains(log.String(), "(5242880 bytes)") {
 		t.Errorf("%d bytes: %.300s", n, &log)
+	}
+}
+
+// A list of a request's takes no more memory than any may have.
+func TestListsAreBounded(t *testing.T) {
+	for text, want := range map[string]string{
+		`null`: "", `[]`: "", `["a", "b"]`: "", `{"a": 1}`: "not an array", `"a"`: "not an array", `[1]`: "number", `[[]]`: "array",
+		"[" + strings.Repeat(`"",`, maxList-1) + `""]`: "", "[" + strings.Repeat(`"",`, maxList) + `""]`: "more than 8192 elements",
+	} {
+		var q RunRequest
+		err := json.Unmarshal([]byte(`{"allow":`+text+`}`), &q)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40s: %v", text, err)
+		}
+		var plain struct{ Allow []string }
+		if err == nil && json.Unmarshal([]byte(`{"allow":`+text+`}`), &plain) == nil && !slices.Equal(plain.Allow, q.Allow) {
+			t.Errorf("%.40s: %.40q, not %.40q", text, q.Allow, plain.Allow)
+		}
 	}
 }

@@ -1,6 +1,10 @@
 package api
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"proctor/audit"
@@ -15,16 +19,45 @@ type RunRequest struct {
 	Language string                  `json:"language"`
 	Name     string                  `json:"name"` // of the code's file
 	Code     []byte                  `json:"code"`
-	Args     []audit.Text            `json:"args,omitempty"`
-	Inputs   []audit.Text            `json:"inputs,omitempty"` // names at /inputs
+	Args     list[audit.Text]        `json:"args,omitempty"`
+	Inputs   list[audit.Text]        `json:"inputs,omitempty"` // names at /inputs
 	Limits   supervisor.LimitRequest `json:"limits"`
 	Profile  string                  `json:"profile,omitempty"`
 	// DenyNetwork and Allow leave less of what the profile grants.
-	DenyNetwork bool     `json:"deny_network,omitempty"`
-	Allow       []string `json:"allow,omitempty"`
+	DenyNetwork bool         `json:"deny_network,omitempty"`
+	Allow       list[string] `json:"allow,omitempty"`
 	// Agent and Conversation say whose work this is. They are recorded, and decide nothing.
 	Agent        audit.Text `json:"agent,omitempty"`
 	Conversation audit.Text `json:"conversation,omitempty"`
+}
+
+// A list is read from an array up to maxList elements: empty strings take a tenth in JSON of what
+// they take in memory.
+type list[T any] []T
+
+// maxList is more than any list of a request may have.
+const maxList = 8192
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *list[T]) UnmarshalJSON(data []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if t, err := dec.Token(); err != nil || t == nil {
+		return err
+	} else if t != json.Delim('[') {
+		return errors.New("a list is not an array")
+	}
+	*l = nil
+	for dec.More() {
+		if len(*l) == maxList {
+			return fmt.Errorf("a list has more than %d elements", maxList)
+		}
+		var one T
+		if err := dec.Decode(&one); err != nil {
+			return err
+		}
+		*l = append(*l, one)
+	}
+	return nil
 }
 
 // Message is one line of the answer to a run. Exactly one field is set, but for Run beside Waits.
