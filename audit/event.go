@@ -21,6 +21,7 @@ const (
 	KindListen  Kind = "listen"  // a socket began to accept connections
 	KindRefused Kind = "refused" // a system call that a box does not have
 	KindRaced   Kind = "raced"   // an earlier open may name the wrong file: counts as a loss
+	KindUnseen  Kind = "unseen"  // no event's: in counts of losses, the kernel did not call what looks at acts
 
 	// These are the gateway's word: what a run's questions and connections were about. Their Seq is 0.
 	KindQuery   Kind = "query"   // a name was asked for

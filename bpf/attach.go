@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,69 +30,6 @@ func (a attachment) cgroup() bool {
 	return false
 }
 
-const (
-	exitGroup  = "syscalls/"
-	exitPrefix = "sys_exit_"
-)
-
-// exits are the calls at whose exits a program is, where that is more than the one that its
-// C section names. permitted holds the calls that boxes may make, traced those that the
-// kernel has tracepoints for.
-func exits(program string, permitted, traced map[string]bool) ([]string, bool) {
-	var calls []string
-	switch program {
-	case kernProgExitChange:
-		calls = slices.Collect(maps.Keys(changes))
-	case kernProgExitSocket:
-		calls = []string{"socket", "socketpair"}
-	case kernProgExitRefused:
-		for call := range traced {
-			name := call
-			if real, other := tracepointNames[call]; other {
-				name = real
-			}
-			if !permitted[name] && !slices.Contains(elsewhere, name) {
-				calls = append(calls, call)
-			}
-		}
-	default:
-		return nil, false
-	}
-	return slices.DeleteFunc(calls, func(call string) bool { return !traced[call] }), true
-}
-
-// Exits returns the system calls at whose exits the programs are, of those that the kernel
-// traces, when a Sensor is given permitted.
-func Exits(permitted []string, traced []string) []string {
-	spec, err := loadKern()
-	if err != nil {
-		return nil
-	}
-	var calls []string
-	for name, prog := range spec.Programs {
-		if prog.Type != ebpf.TracePoint {
-			continue
-		}
-		several, ok := exits(name, set(permitted), set(traced))
-		if !ok {
-			several = []string{strings.TrimPrefix(prog.AttachTo, exitGroup+exitPrefix)}
-		}
-		calls = append(calls, several...)
-	}
-	return calls
-}
-
-func set(names []string) map[string]bool {
-	all := make(map[string]bool, len(names))
-	for _, name := range names {
-		all[name] = true
-	}
-	return all
-}
-
-// elsewhere are calls that a box may not make, or not always, and that other programs look at.
-var elsewhere = []string{"socket", "socketpair", "clone3"}
-
 // attachments lists what is to be attached, the programs that refuse first.
 func attachments(spec *ebpf.CollectionSpec, coll *ebpf.Collection, permitted, traced map[string]bool) ([]attachment, error) {
 	var list []attachment
@@ -105,14 +41,17 @@ func attachments(spec *ebpf.CollectionSpec, coll *ebpf.Collection, permitted, tr
 		case a.cgroup(), a.spec.Type == ebpf.Tracing && a.spec.AttachType == ebpf.AttachTraceRawTp:
 			list = append(list, a)
 		case a.spec.Type == ebpf.TracePoint:
-			calls, several := exits(name, permitted, traced)
-			if !several {
+			for _, call := range calls(name, a.event, permitted, traced) {
+				a.event = exitGroup + exitPrefix + call
+				if a.name = name; a.event != a.spec.AttachTo {
+					a.name += "_" + call
+				}
 				list = append(list, a)
 			}
-			for _, call := range calls {
-				a.name, a.event = name+"_"+call, exitGroup+exitPrefix+call
-				list = append(list, a)
-			}
+		case name == kernProgSysExit:
+			list = append(list, a)
+		case a.spec.Type == ebpf.RawTracepoint: // called by it
+			continue
 		default:
 			return nil, fmt.Errorf("program %s: no way to attach a %s", name, a.spec.Type)
 		}
@@ -195,6 +134,8 @@ func (s *Sensor) attachNew(a *attachment, events *tracefs) (link.Link, error) {
 	switch {
 	case a.cgroup():
 		return link.AttachCgroup(link.CgroupOptions{Path: s.opts.Cgroup, Attach: a.spec.AttachType, Program: a.prog})
+	case a.spec.Type == ebpf.RawTracepoint:
+		return link.AttachRawTracepoint(link.RawTracepointOptions{Name: a.event, Program: a.prog})
 	case a.spec.Type == ebpf.Tracing:
 		return link.AttachTracing(link.TracingOptions{Program: a.prog})
 	default:

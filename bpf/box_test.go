@@ -35,7 +35,7 @@ func newHost(t testing.TB) *host {
 	if t, ok := t.(*testing.T); ok {
 		t.Parallel() // attaching is mostly waiting
 	}
-	h := &host{opts: bpf.Options{Cgroup: parentCgroup(t), Dir: testenv.Dir(t), Permitted: container.Permitted(), Own: []netip.Addr{netpolicy.Own4, netpolicy.Own6}, Logger: testenv.Logger(t)}}
+	h := &host{opts: bpf.Options{Cgroup: parentCgroup(t), Dir: testenv.Dir(t), Permitted: container.Permitted(), Own: []netip.Addr{netpolicy.Own4, netpolicy.Own6}, AllExits: os.Getenv(allExitsVariable) != "", Logger: testenv.Logger(t)}}
 	h.open(t)
 	t.Cleanup(func() {
 		if err := h.Remove(); err != nil {

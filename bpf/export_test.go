@@ -34,6 +34,13 @@ func LoadForOlderKernel() error {
 	return nil
 }
 
+// WhenPreemptible has the Sensor take the kernel for one that can preempt itself. It reports whether the
+// programs are made for that.
+func (s *Sensor) WhenPreemptible() bool {
+	s.preemption = &preemption{can: true}
+	return s.allExits
+}
+
 // AttachVictimByNumber attaches, beside the Sensor's own, the program that finds an OOM
 // victim by its number. Where the kernel passes the victim, that is replaced by its number
 // before the program looks.

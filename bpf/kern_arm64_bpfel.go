@@ -284,6 +284,14 @@ type kernPathPart struct {
 	Len   uint32
 }
 
+type kernPreemptMode uint32
+
+const (
+	kernPreemptModePREEMPT_UNKNOWN   kernPreemptMode = 0
+	kernPreemptModePREEMPT_NONE      kernPreemptMode = 1
+	kernPreemptModePREEMPT_VOLUNTARY kernPreemptMode = 2
+)
+
 type kernProcess struct {
 	_       structs.HostLayout
 	Pid     uint32
@@ -393,6 +401,7 @@ type kernSteerKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	kernMapAtExit            = "at_exit"
 	kernMapChangeRecords     = "change_records"
 	kernMapCounters          = "counters"
 	kernMapExecRecords       = "exec_records"
@@ -431,15 +440,30 @@ const (
 	kernProgExited           = "exited"
 	kernProgForked           = "forked"
 	kernProgLevel            = "level"
+	kernProgPreemption       = "preemption"
+	kernProgRawBind          = "raw_bind"
+	kernProgRawChange        = "raw_change"
+	kernProgRawClone3        = "raw_clone3"
+	kernProgRawDup3          = "raw_dup3"
+	kernProgRawExecve        = "raw_execve"
+	kernProgRawExecveat      = "raw_execveat"
+	kernProgRawListen        = "raw_listen"
+	kernProgRawMemfdCreate   = "raw_memfd_create"
+	kernProgRawOpenat        = "raw_openat"
+	kernProgRawOpenat2       = "raw_openat2"
+	kernProgRawRefused       = "raw_refused"
+	kernProgRawSocket        = "raw_socket"
 	kernProgSendmsg4         = "sendmsg4"
 	kernProgSendmsg6         = "sendmsg6"
 	kernProgSignalled        = "signalled"
 	kernProgSteer            = "steer"
+	kernProgSysExit          = "sys_exit"
 	kernProgVictimMarked     = "victim_marked"
 	kernVarExitSaysGroupDead = "exit_says_group_dead"
 	kernVarHooksHaveStorage  = "hooks_have_storage"
 	kernVarOwn4              = "own4"
 	kernVarOwn6              = "own6"
+	kernVarPreemptModeAt     = "preempt_mode_at"
 	kernVarRunLevel          = "run_level"
 	kernVarTypes             = "types"
 	kernVarVictimIsPassed    = "victim_is_passed"
@@ -508,10 +532,24 @@ type kernProgramSpecs struct {
 	Exited          *ebpf.ProgramSpec `ebpf:"exited"`
 	Forked          *ebpf.ProgramSpec `ebpf:"forked"`
 	Level           *ebpf.ProgramSpec `ebpf:"level"`
+	Preemption      *ebpf.ProgramSpec `ebpf:"preemption"`
+	RawBind         *ebpf.ProgramSpec `ebpf:"raw_bind"`
+	RawChange       *ebpf.ProgramSpec `ebpf:"raw_change"`
+	RawClone3       *ebpf.ProgramSpec `ebpf:"raw_clone3"`
+	RawDup3         *ebpf.ProgramSpec `ebpf:"raw_dup3"`
+	RawExecve       *ebpf.ProgramSpec `ebpf:"raw_execve"`
+	RawExecveat     *ebpf.ProgramSpec `ebpf:"raw_execveat"`
+	RawListen       *ebpf.ProgramSpec `ebpf:"raw_listen"`
+	RawMemfdCreate  *ebpf.ProgramSpec `ebpf:"raw_memfd_create"`
+	RawOpenat       *ebpf.ProgramSpec `ebpf:"raw_openat"`
+	RawOpenat2      *ebpf.ProgramSpec `ebpf:"raw_openat2"`
+	RawRefused      *ebpf.ProgramSpec `ebpf:"raw_refused"`
+	RawSocket       *ebpf.ProgramSpec `ebpf:"raw_socket"`
 	Sendmsg4        *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6        *ebpf.ProgramSpec `ebpf:"sendmsg6"`
 	Signalled       *ebpf.ProgramSpec `ebpf:"signalled"`
 	Steer           *ebpf.ProgramSpec `ebpf:"steer"`
+	SysExit         *ebpf.ProgramSpec `ebpf:"sys_exit"`
 	VictimMarked    *ebpf.ProgramSpec `ebpf:"victim_marked"`
 }
 
@@ -519,6 +557,7 @@ type kernProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernMapSpecs struct {
+	AtExit        *ebpf.MapSpec `ebpf:"at_exit"`
 	ChangeRecords *ebpf.MapSpec `ebpf:"change_records"`
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
 	ExecRecords   *ebpf.MapSpec `ebpf:"exec_records"`
@@ -546,6 +585,7 @@ type kernVariableSpecs struct {
 	HooksHaveStorage  *ebpf.VariableSpec `ebpf:"hooks_have_storage"`
 	Own4              *ebpf.VariableSpec `ebpf:"own4"`
 	Own6              *ebpf.VariableSpec `ebpf:"own6"`
+	PreemptModeAt     *ebpf.VariableSpec `ebpf:"preempt_mode_at"`
 	RunLevel          *ebpf.VariableSpec `ebpf:"run_level"`
 	Types             *ebpf.VariableSpec `ebpf:"types"`
 	VictimIsPassed    *ebpf.VariableSpec `ebpf:"victim_is_passed"`
@@ -571,6 +611,7 @@ func (o *kernObjects) Close() error {
 //
 // It can be passed to loadKernObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernMaps struct {
+	AtExit        *ebpf.Map `ebpf:"at_exit"`
 	ChangeRecords *ebpf.Map `ebpf:"change_records"`
 	Counters      *ebpf.Map `ebpf:"counters"`
 	ExecRecords   *ebpf.Map `ebpf:"exec_records"`
@@ -592,6 +633,7 @@ type kernMaps struct {
 
 func (m *kernMaps) Close() error {
 	return _KernClose(
+		m.AtExit,
 		m.ChangeRecords,
 		m.Counters,
 		m.ExecRecords,
@@ -620,6 +662,7 @@ type kernVariables struct {
 	HooksHaveStorage  *ebpf.Variable `ebpf:"hooks_have_storage"`
 	Own4              *ebpf.Variable `ebpf:"own4"`
 	Own6              *ebpf.Variable `ebpf:"own6"`
+	PreemptModeAt     *ebpf.Variable `ebpf:"preempt_mode_at"`
 	RunLevel          *ebpf.Variable `ebpf:"run_level"`
 	Types             *ebpf.Variable `ebpf:"types"`
 	VictimIsPassed    *ebpf.Variable `ebpf:"victim_is_passed"`
@@ -650,10 +693,24 @@ type kernPrograms struct {
 	Exited          *ebpf.Program `ebpf:"exited"`
 	Forked          *ebpf.Program `ebpf:"forked"`
 	Level           *ebpf.Program `ebpf:"level"`
+	Preemption      *ebpf.Program `ebpf:"preemption"`
+	RawBind         *ebpf.Program `ebpf:"raw_bind"`
+	RawChange       *ebpf.Program `ebpf:"raw_change"`
+	RawClone3       *ebpf.Program `ebpf:"raw_clone3"`
+	RawDup3         *ebpf.Program `ebpf:"raw_dup3"`
+	RawExecve       *ebpf.Program `ebpf:"raw_execve"`
+	RawExecveat     *ebpf.Program `ebpf:"raw_execveat"`
+	RawListen       *ebpf.Program `ebpf:"raw_listen"`
+	RawMemfdCreate  *ebpf.Program `ebpf:"raw_memfd_create"`
+	RawOpenat       *ebpf.Program `ebpf:"raw_openat"`
+	RawOpenat2      *ebpf.Program `ebpf:"raw_openat2"`
+	RawRefused      *ebpf.Program `ebpf:"raw_refused"`
+	RawSocket       *ebpf.Program `ebpf:"raw_socket"`
 	Sendmsg4        *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6        *ebpf.Program `ebpf:"sendmsg6"`
 	Signalled       *ebpf.Program `ebpf:"signalled"`
 	Steer           *ebpf.Program `ebpf:"steer"`
+	SysExit         *ebpf.Program `ebpf:"sys_exit"`
 	VictimMarked    *ebpf.Program `ebpf:"victim_marked"`
 }
 
@@ -680,10 +737,24 @@ func (p *kernPrograms) Close() error {
 		p.Exited,
 		p.Forked,
 		p.Level,
+		p.Preemption,
+		p.RawBind,
+		p.RawChange,
+		p.RawClone3,
+		p.RawDup3,
+		p.RawExecve,
+		p.RawExecveat,
+		p.RawListen,
+		p.RawMemfdCreate,
+		p.RawOpenat,
+		p.RawOpenat2,
+		p.RawRefused,
+		p.RawSocket,
 		p.Sendmsg4,
 		p.Sendmsg6,
 		p.Signalled,
 		p.Steer,
+		p.SysExit,
 		p.VictimMarked,
 	)
 }

@@ -36,6 +36,7 @@ var acts = map[string]func(args []string) error{
 	"reach":    actReach,
 	"changes":  actChanges,
 	"repeat":   actRepeat,
+	"nap":      actNap,
 	"swap":     actSwap,
 	"swapbind": actSwapBind,
 	"inherit":  actInherit,

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,6 +36,9 @@ type Options struct {
 	// Own are addresses of every run's network namespace that are no loopback addresses but
 	// as good as one: at most one of each family.
 	Own []netip.Addr
+	// AllExits has every system call of the host pass one program at its exit, as must be where
+	// the kernel can preempt itself. Default: where it can.
+	AllExits bool
 	// Logger is told what was taken over or repaired. Default: nothing is logged.
 	Logger *slog.Logger
 }
@@ -48,6 +52,9 @@ type Sensor struct {
 	lookup   *ebpf.CollectionSpec // of a network namespace's program
 	counters []string             // names, by index
 	links    []attachment
+
+	preemption *preemption
+	allExits   bool // one program is at the exit of all calls
 }
 
 // Open loads the programs and attaches them. An attachment that an earlier process left
@@ -123,6 +130,15 @@ func (s *Sensor) load(events *tracefs) error {
 	if err := setOwn(spec, s.opts.Own); err != nil {
 		return err
 	}
+	if s.preemption, err = askPreemption(spec, types); err != nil {
+		return err
+	}
+	if s.allExits, err = s.preemption.now(); err != nil {
+		return err
+	}
+	s.allExits = s.allExits || s.opts.AllExits
+	delete(spec.Programs, kernProgPreemption)
+	places := chooseForm(spec, s.allExits)
 	s.lookup = separateLookup(spec)
 	setShapes(spec.Maps[kernMapShapes])
 	delete(spec.Programs, kernProgLevel)
@@ -136,7 +152,13 @@ func (s *Sensor) load(events *tracefs) error {
 	if err != nil {
 		return fmt.Errorf("load programs: %w", err)
 	}
-	s.links, err = attachments(spec, s.coll, set(s.opts.Permitted), traced)
+	permitted := set(s.opts.Permitted)
+	if s.allExits {
+		if err := fillExits(s.coll, places, permitted, traced); err != nil {
+			return err
+		}
+	}
+	s.links, err = attachments(spec, s.coll, permitted, traced)
 	return err
 }
 
@@ -201,6 +223,8 @@ func (s *Sensor) Close() error {
 		s.coll.Close()
 		s.coll = nil
 	}
+	errs = append(errs, s.preemption.close())
+	s.preemption = nil
 	return errors.Join(errs...)
 }
 
@@ -223,11 +247,17 @@ func (s *Sensor) Remove() error {
 }
 
 // Check reports whether the programs are still attached and pinned. An error that is
-// [ErrSevered] means that tasks below the parent are not held by them.
+// [ErrSevered] means that tasks below the parent are not held by them, one that is
+// [ErrPreemptible] that they are not always seen.
 func (s *Sensor) Check() error {
 	id, err := CgroupID(s.opts.Cgroup)
 	if err != nil {
 		return err
+	}
+	if !s.allExits {
+		if can, err := s.preemption.now(); err != nil || can {
+			return cmp.Or(err, ErrPreemptible)
+		}
 	}
 	for _, a := range s.links {
 		if _, err := os.Stat(filepath.Join(s.pinDir(), a.name)); err != nil {

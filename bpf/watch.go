@@ -81,6 +81,8 @@ type Watch struct {
 	ring    *ring
 	order   order
 	granted []kernGrantKey
+	missed  func() (uint64, error) // the Sensor's: programs passed over, whoever was there to be seen
+	before  uint64                 // missed's at the beginning
 
 	decoder decoder
 	limit   uint64
@@ -88,6 +90,7 @@ type Watch struct {
 
 	mu     sync.Mutex
 	broken uint64 // records that could not be decoded
+	unseen uint64 // how often a program was passed over, known once the Watch is drained
 	final  *audit.Counts
 }
 
@@ -113,6 +116,10 @@ func (s *Sensor) Watch(opts WatchOptions) (_ *Watch, err error) {
 		grants:  s.coll.Maps[kernMapGrants],
 		senders: s.coll.Maps[kernMapSenders],
 		arm:     s.coll.Programs[kernProgArm],
+		missed:  s.missed,
+	}
+	if w.before, err = w.missed(); err != nil {
+		return nil, err
 	}
 	spec := s.ring.Copy()
 	spec.MaxEntries, err = ringSize(opts.RingBytes)
@@ -231,8 +238,16 @@ func (w *Watch) Loss() *LossError {
 }
 
 // Drain returns everything that is left. It is meant for a run whose tasks are all dead:
-// what others still write is left in the ring.
+// what others still write is left in the ring. Programs that the kernel passed over meanwhile
+// count as lost events from then on: nobody knows whose they were.
 func (w *Watch) Drain() ([]audit.Event, error) {
+	missed, err := w.missed()
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	w.unseen = missed - w.before
+	w.mu.Unlock()
 	for {
 		before := w.ring.waiting()
 		if err := w.take(int(w.ring.size())); err != nil {
@@ -267,7 +282,8 @@ func (w *Watch) take(max int) error {
 }
 
 // Counts returns how many events the run had, and how many of them were lost: no room in
-// the ring, past the limit, or a record that can't be decoded. It stays valid after Close.
+// the ring, past the limit, a record that can't be decoded, or (after Drain) a program that was
+// passed over. It stays valid after Close.
 func (w *Watch) Counts() (audit.Counts, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -278,7 +294,7 @@ func (w *Watch) Counts() (audit.Counts, error) {
 	if err := w.runs.Lookup(w.id, &entry); err != nil {
 		return audit.Counts{}, fmt.Errorf("counts of run %s: %w", w.run, err)
 	}
-	counts := audit.Counts{Events: entry.Seq, Lost: w.broken, Folded: entry.Folded, Raced: entry.Raced}
+	counts := audit.Counts{Events: entry.Seq + w.unseen, Lost: w.broken + w.unseen, Folded: entry.Folded, Raced: entry.Raced}
 	for _, n := range entry.Lost {
 		counts.Lost += n
 	}
@@ -294,8 +310,8 @@ var lostKinds = map[kernEventKind]audit.Kind{
 	kernEventKindEVENT_REFUSED: audit.KindRefused, kernEventKindEVENT_RACED: audit.KindRaced,
 }
 
-// LostByKind returns what found no room in the ring, by kind; nil if nothing is lost. It is
-// for before Close.
+// LostByKind returns what found no room in the ring or was not seen, by kind; nil if nothing is
+// lost. It is for before Close.
 func (w *Watch) LostByKind() (map[audit.Kind]uint64, error) {
 	var entry kernRun
 	if err := w.runs.Lookup(w.id, &entry); err != nil {
@@ -310,6 +326,14 @@ func (w *Watch) LostByKind() (map[audit.Kind]uint64, error) {
 			lost = map[audit.Kind]uint64{}
 		}
 		lost[lostKinds[kernEventKind(kind)]] += n
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.unseen > 0 {
+		if lost == nil {
+			lost = map[audit.Kind]uint64{}
+		}
+		lost[audit.KindUnseen] = w.unseen
 	}
 	return lost, nil
 }

@@ -179,12 +179,19 @@ func (e *ending) mention(v *audit.Verdict) {
 	}
 	if len(e.lost) > 0 && e.loss == nil {
 		var n uint64
-		for _, k := range e.lost {
-			n += k
+		for kind, k := range e.lost {
+			if kind != audit.KindUnseen {
+				n += k
+			}
 		}
-		v.Reason += fmt.Sprintf("; %d of its acts came too fast to be recorded", n)
+		if n > 0 {
+			v.Reason += fmt.Sprintf("; %d of its acts came too fast to be recorded", n)
+		}
 		if net := e.lost[audit.KindConnect] + e.lost[audit.KindSend]; net > 0 {
 			v.Reason += fmt.Sprintf(", %d connection attempts among them", net)
+		}
+		if k := e.lost[audit.KindUnseen]; k > 0 {
+			v.Reason += fmt.Sprintf("; %d times the kernel did not look at what was done, here or in another run", k)
 		}
 	}
 	if v.Egress.Findings > 0 {

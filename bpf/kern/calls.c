@@ -20,16 +20,15 @@ static __always_inline bool plain_clone3(struct pt_regs *regs)
 	return !(flags & NAMESPACES) && !(flags >> 32 & INTO_CGROUP_HIGH);
 }
 
-static __always_inline int refused(struct syscall_trace_exit *ctx, bool clone3, bool any)
+static __always_inline int refused(long ret, __u32 nr, bool clone3, bool any)
 {
 	struct refused_event event = {};
-	__s32 result = ctx->ret;
 	struct task_struct *task;
 	struct pt_regs *regs;
 	struct run *run;
 	__u64 id;
 
-	if (any ? result >= 0 || result < -4095 : result != -EPERM && result != -ENOSYS)
+	if (any ? ret >= 0 || ret < -4095 : ret != -EPERM && ret != -ENOSYS)
 		return 0;
 	run = current_run(&id);
 	if (!run || !run->armed)
@@ -42,9 +41,9 @@ static __always_inline int refused(struct syscall_trace_exit *ctx, bool clone3, 
 	}
 	if (clone3 && plain_clone3(regs))
 		return 0;
-	event.number = ctx->nr;
+	event.number = nr;
 	event.abi = NATIVE_ABI;
-	event.result = result;
+	event.result = ret;
 	call_args(&event, regs);
 	describe(&event.head.who, task);
 	send_act(id, run, &event.head, sizeof(event), EVENT_REFUSED, event.number);
@@ -52,23 +51,20 @@ static __always_inline int refused(struct syscall_trace_exit *ctx, bool clone3, 
 }
 
 /* On the exit of every call that the box's seccomp profile does not let through as it is. */
-SEC("tracepoint/syscalls/sys_exit_ptrace")
-int exit_refused(struct syscall_trace_exit *ctx)
+AT_EXIT(refused, ptrace)
 {
-	return refused(ctx, false, false);
+	return refused(ret, nr, false, false);
 }
 
-SEC("tracepoint/syscalls/sys_exit_clone3")
-int exit_clone3(struct syscall_trace_exit *ctx)
+AT_EXIT(clone3, clone3)
 {
-	return refused(ctx, true, false);
+	return refused(ret, nr, true, false);
 }
 
 /* On socket and socketpair: whatever the reason, the attempt is worth knowing. */
-SEC("tracepoint/syscalls/sys_exit_socket")
-int exit_socket(struct syscall_trace_exit *ctx)
+AT_EXIT(socket, socket)
 {
-	return refused(ctx, false, true);
+	return refused(ret, nr, false, true);
 }
 
 /* A call of another ABI, or one that the code's own filter traps. */

@@ -5,6 +5,7 @@
 
 #include <linux/audit.h>
 
+#include "exits.h"
 #include "run.h"
 
 #if defined(__TARGET_ARCH_x86)
@@ -23,15 +24,6 @@ static __always_inline void call_args(struct refused_event *event, struct pt_reg
 	event->args[5] = ARG6(regs);
 }
 
-static __always_inline __u32 call_number(struct pt_regs *regs)
-{
-#if defined(__TARGET_ARCH_x86)
-	return READ(struct pt_regs, regs, orig_ax);
-#elif defined(__TARGET_ARCH_arm64)
-	return READ(struct pt_regs, regs, syscallno);
-#endif
-}
-
 /* Number and ABI of the call that a task is in, when that may not be the native one. */
 static __always_inline void foreign_call(struct refused_event *event, struct task_struct *task,
 					 struct pt_regs *regs)
@@ -39,8 +31,6 @@ static __always_inline void foreign_call(struct refused_event *event, struct tas
 	event->abi = NATIVE_ABI;
 	event->number = call_number(regs);
 #if defined(__TARGET_ARCH_x86)
-	enum { TS_COMPAT = 2 };
-
 	if (READ(struct task_struct, task, thread_info.status) & TS_COMPAT) {
 		event->abi = AUDIT_ARCH_I386;
 		event->args[0] = READ(struct pt_regs, regs, bx);

@@ -5,6 +5,7 @@
  * named by a string has no kernel object left to look at when the call returns; the record
  * has the string, marked unresolved, and the directory that it starts from.
  */
+#include "exits.h"
 #include "fold.h"
 #include "path.h"
 
@@ -22,10 +23,6 @@ struct shape {
 	__u8 to_is_text; /* a link's target or an attribute: no directory belongs to it */
 	__u8 owner; /* value is this and the next */
 	__u8 unused;
-};
-
-enum shape_limits {
-	MAX_CALLS = 1024, /* above the highest number of a system call */
 };
 
 /* By system call number. Filled by the loader, which knows the numbers, before any
@@ -82,12 +79,10 @@ static __always_inline __u64 name_at(struct task_struct *task, const struct argu
 	return at + dir->len;
 }
 
-SEC("tracepoint/syscalls/sys_exit_renameat2")
-int exit_change(struct syscall_trace_exit *ctx)
+AT_EXIT(change, renameat2)
 {
-	__u32 zero = 0, nr = ctx->nr;
+	__u32 zero = 0;
 	__u64 at = 0;
-	long result = ctx->ret;
 	struct change_record *record;
 	struct change_event *event;
 	struct task_struct *task;
@@ -118,8 +113,8 @@ int exit_change(struct syscall_trace_exit *ctx)
 	event = &record->event;
 	__builtin_memset(&event->value, 0, sizeof(*event) - offsetof(struct change_event, value));
 	event->act = shape->act;
-	event->result = result < 0 ? result : 0;
-	fault = result == -EFAULT;
+	event->result = ret < 0 ? ret : 0;
+	fault = ret == -EFAULT;
 	event->value = argument(&args, shape->value);
 	if (shape->owner)
 		event->value = argument(&args, shape->owner) << 32 |

@@ -3,6 +3,7 @@
  * File opens, seen where the system call returns. A call that seccomp refused is seen
  * as well: the exit tracepoint fires for it although the entry one does not.
  */
+#include "exits.h"
 #include "raced.h"
 
 /* The record under construction, one for each CPU: too large for the stack. Written
@@ -91,10 +92,8 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 /* A program on the exit of one of the calls that open a file. dirfd, name, flags and marks
  * are expressions of regs, the registers of the call. */
 #define OPEN_PROGRAM(call, dirfd, name, flags, marks)                                       \
-	SEC("tracepoint/syscalls/sys_exit_" #call)                                         \
-	int exit_##call(struct syscall_trace_exit *ctx)                                    \
+	AT_EXIT(call, call)                                                                \
 	{                                                                                  \
-		long result = ctx->ret;                                                    \
 		struct task_struct *task;                                                  \
 		struct pt_regs *regs;                                                      \
 		struct run *run;                                                           \
@@ -106,7 +105,7 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 		task = bpf_get_current_task_btf();                                         \
 		regs = registers(task);                                                    \
 		if (regs)                                                                  \
-			opened(result, dirfd, (void *)name, flags, marks, id, run, task);  \
+			opened(ret, dirfd, (void *)name, flags, marks, id, run, task);     \
 		else                                                                       \
 			lose(run, EVENT_OPEN);                                             \
 		return 0;                                                                  \
@@ -123,7 +122,7 @@ static __always_inline __u32 how_flags(struct pt_regs *regs, long result)
 }
 
 OPEN_PROGRAM(openat, ARG1(regs), ARG2(regs), ARG3(regs), 0)
-OPEN_PROGRAM(openat2, ARG1(regs), ARG2(regs), how_flags(regs, result), 0)
+OPEN_PROGRAM(openat2, ARG1(regs), ARG2(regs), how_flags(regs, ret), 0)
 OPEN_PROGRAM(memfd_create, AT_FDCWD, ARG1(regs), O_RDWR | O_CREAT, OPEN_MEMFD)
 #if defined(__TARGET_ARCH_x86)
 OPEN_PROGRAM(open, AT_FDCWD, ARG1(regs), ARG2(regs), 0)

@@ -242,9 +242,10 @@ struct kernel_siginfo {
 	} _sifields;
 };
 
-/* x86: the ABI of the call that a task is in. */
+/* The ABI of the call that a task is in. */
 struct thread_info {
-	__u32 status;
+	__u32 status; /* x86 */
+	unsigned long flags; /* arm64 */
 };
 
 struct signal_struct {
@@ -368,6 +369,8 @@ enum {
 	SIGNAL_GROUP_EXIT = 0x4,
 	SIGSYS = 31,
 	SYS_SECCOMP = 1,
+	TS_COMPAT = 2, /* x86: thread_info.status */
+	_TIF_32BIT = 1 << 22, /* arm64: thread_info.flags */
 	EFAULT = 14,
 	EPERM = 1,
 	ENOSYS = 38,

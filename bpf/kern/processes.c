@@ -3,6 +3,7 @@
  * Processes made, programs started, ends, and victims of the OOM killer. Threads are
  * not reported.
  */
+#include "exits.h"
 #include "fold.h"
 #include "path.h"
 #include "calls.h"
@@ -174,10 +175,9 @@ int executed(__u64 *ctx)
 }
 
 /* An exec that failed: the caller is still what it was. */
-static __always_inline int exec_failed(struct syscall_trace_exit *ctx, bool at_directory)
+static __always_inline int exec_failed(long ret, bool at_directory)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	long result = ctx->ret;
 	struct exec_record *record;
 	struct exec_event *event;
 	struct task_struct *task;
@@ -185,7 +185,7 @@ static __always_inline int exec_failed(struct syscall_trace_exit *ctx, bool at_d
 	struct run *run;
 	__u64 at, id;
 
-	if (result >= 0)
+	if (ret >= 0)
 		return 0;
 	run = current_run(&id);
 	if (!run || !run->armed)
@@ -199,11 +199,11 @@ static __always_inline int exec_failed(struct syscall_trace_exit *ctx, bool at_d
 	}
 	event = &record->event;
 	__builtin_memset(&event->result, 0, sizeof(*event) - offsetof(struct exec_event, result));
-	event->result = result;
+	event->result = ret;
 	describe(&event->head.who, task);
 	credentials(event, task);
 	user_string(at_directory ? (void *)ARG2(regs) : (void *)ARG1(regs), record->data, PATH_CAP,
-		    result == -EFAULT, &event->file);
+		    ret == -EFAULT, &event->file);
 	at = event->file.len;
 	at = at_most(at, PART_CAP);
 	if (!at || record->data[0] != '/') {
@@ -216,16 +216,14 @@ static __always_inline int exec_failed(struct syscall_trace_exit *ctx, bool at_d
 	return 0;
 }
 
-SEC("tracepoint/syscalls/sys_exit_execve")
-int exit_execve(struct syscall_trace_exit *ctx)
+AT_EXIT(execve, execve)
 {
-	return exec_failed(ctx, false);
+	return exec_failed(ret, false);
 }
 
-SEC("tracepoint/syscalls/sys_exit_execveat")
-int exit_execveat(struct syscall_trace_exit *ctx)
+AT_EXIT(execveat, execveat)
 {
-	return exec_failed(ctx, true);
+	return exec_failed(ret, true);
 }
 
 SEC("tp_btf/sched_process_fork")

@@ -10,6 +10,7 @@
 #include "sockets.c"
 #include "egress.c"
 #include "lookup.c"
+#include "exits.c"
 #include "level.c"
 
 /* Never used: it puts types into the debug information, from which the Go ones are
@@ -28,6 +29,7 @@ const union {
 	enum change_act act;
 	enum net_rule rule;
 	enum counter counter;
+	enum preempt_mode preempt;
 } *types __attribute__((unused));
 
 char __license[] SEC("license") = "Dual BSD/GPL";

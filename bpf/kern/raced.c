@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+#include "exits.h"
 #include "raced.h"
 
 /* A dup2 or dup3 in a table that is shared: see raced.h. */
-static __always_inline int duplicated(struct syscall_trace_exit *ctx)
+static __always_inline int duplicated(long ret)
 {
 	struct raced_event event = {};
 	struct slot_use *use, fresh = {};
@@ -13,7 +14,7 @@ static __always_inline int duplicated(struct syscall_trace_exit *ctx)
 	struct run *run;
 	__u64 now, id;
 
-	if (ctx->ret < 0)
+	if (ret < 0)
 		return 0;
 	run = current_run(&id);
 	if (!run || !run->armed)
@@ -21,7 +22,7 @@ static __always_inline int duplicated(struct syscall_trace_exit *ctx)
 	task = bpf_get_current_task_btf();
 	if (!shares_table(task, &slot))
 		return 0;
-	slot.fd = ctx->ret;
+	slot.fd = ret;
 	now = bpf_ktime_get_boot_ns();
 	/* What the call has put there, as long as nobody has put something else. */
 	file = file_of(task, slot.fd);
@@ -52,16 +53,14 @@ static __always_inline int duplicated(struct syscall_trace_exit *ctx)
 	return 0;
 }
 
-SEC("tracepoint/syscalls/sys_exit_dup3")
-int exit_dup3(struct syscall_trace_exit *ctx)
+AT_EXIT(dup3, dup3)
 {
-	return duplicated(ctx);
+	return duplicated(ret);
 }
 
 #if defined(__TARGET_ARCH_x86)
-SEC("tracepoint/syscalls/sys_exit_dup2")
-int exit_dup2(struct syscall_trace_exit *ctx)
+AT_EXIT(dup2, dup2)
 {
-	return duplicated(ctx);
+	return duplicated(ret);
 }
 #endif

@@ -11,6 +11,7 @@
 
 enum map_limits {
 	MAX_RUNS = 4096, /* alive at one time */
+	MAX_CALLS = 1024, /* above the highest number of a system call */
 	RING_MIN = 4096, /* placeholder: each ring is made with its run's own size */
 	WAKE_EVERY = 64, /* events between two looks at how full a ring is */
 	WAKE_SIZE = 1024, /* a record this large is always followed by a look */

@@ -4,6 +4,7 @@
  * bound is read from the kernel's socket; of an attempt that failed, the caller's words are
  * all there is.
  */
+#include "exits.h"
 #include "fold.h"
 #include "path.h"
 #include "net.h"
@@ -114,11 +115,10 @@ static __always_inline bool exchanged(struct task_struct *task, struct file *fil
 	       use->swapped_file == (__u64)file;
 }
 
-static __always_inline int bound(struct syscall_trace_exit *ctx, enum event_kind kind)
+static __always_inline int bound(long ret, enum event_kind kind)
 {
 	__u32 zero = 0;
 	__u64 len;
-	long result = ctx->ret;
 	struct net_record *record;
 	struct net_event *event;
 	struct task_struct *task;
@@ -141,8 +141,8 @@ static __always_inline int bound(struct syscall_trace_exit *ctx, enum event_kind
 	}
 	__builtin_memset(record, 0, sizeof(*record));
 	event = &record->event;
-	event->result = result;
-	event->allowed = result == 0;
+	event->result = ret;
+	event->allowed = ret == 0;
 	file = file_of(task, ARG1(regs));
 	if (file && READ(struct super_block, READ(struct dentry, READ(struct file, file, f_path.dentry), d_sb), s_magic) == SOCKFS_MAGIC) {
 		socket = READ(struct file, file, private_data);
@@ -150,13 +150,13 @@ static __always_inline int bound(struct syscall_trace_exit *ctx, enum event_kind
 	}
 	if (sk)
 		event->protocol = READ(struct sock, sk, sk_protocol);
-	if (kind == EVENT_BIND && result)
+	if (kind == EVENT_BIND && ret)
 		asked_address(record, (void *)ARG2(regs), (__u32)ARG3(regs));
 	else if (sk)
 		local_address(record, sk);
 	if (!event->family) {
 		/* Route netlink, or no socket at all. */
-		if (!result && exchanged(task, file, sk, kind, ARG1(regs), (void *)ARG2(regs)))
+		if (!ret && exchanged(task, file, sk, kind, ARG1(regs), (void *)ARG2(regs)))
 			lose(run, kind);
 		return 0;
 	}
@@ -166,14 +166,12 @@ static __always_inline int bound(struct syscall_trace_exit *ctx, enum event_kind
 	return 0;
 }
 
-SEC("tracepoint/syscalls/sys_exit_bind")
-int exit_bind(struct syscall_trace_exit *ctx)
+AT_EXIT(bind, bind)
 {
-	return bound(ctx, EVENT_BIND);
+	return bound(ret, EVENT_BIND);
 }
 
-SEC("tracepoint/syscalls/sys_exit_listen")
-int exit_listen(struct syscall_trace_exit *ctx)
+AT_EXIT(listen, listen)
 {
-	return bound(ctx, EVENT_LISTEN);
+	return bound(ret, EVENT_LISTEN);
 }

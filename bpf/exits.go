@@ -1,0 +1,188 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+)
+
+// ErrPreemptible says that the kernel can preempt itself, which it could not when the programs
+// were attached: what is done while a bpf(2) call of another process is interrupted would not be
+// seen. [Open] attaches them in another way.
+var ErrPreemptible = errors.New("the kernel can preempt itself since the programs were attached")
+
+const (
+	exitGroup  = "syscalls/"
+	exitPrefix = "sys_exit_"
+
+	// The two forms of a program (kern/exits.h).
+	traceForm = "exit_"
+	rawForm   = "raw_"
+)
+
+// calls are the system calls at whose exits a program is; attachTo is the tracepoint that its C
+// section names. permitted holds the calls that boxes may make, traced those that the kernel
+// has tracepoints for.
+func calls(program, attachTo string, permitted, traced map[string]bool) []string {
+	var calls []string
+	switch program {
+	case kernProgExitChange:
+		calls = slices.Collect(maps.Keys(changes))
+	case kernProgExitSocket:
+		calls = []string{"socket", "socketpair"}
+	case kernProgExitRefused:
+		for call := range traced {
+			if !permitted[callOf(call)] && !slices.Contains(elsewhere, callOf(call)) {
+				calls = append(calls, call)
+			}
+		}
+	default:
+		return []string{strings.TrimPrefix(attachTo, exitGroup+exitPrefix)}
+	}
+	return slices.DeleteFunc(calls, func(call string) bool { return !traced[call] })
+}
+
+// callOf is the name of the call that has a tracepoint by another one.
+func callOf(tracepoint string) string {
+	if call, other := tracepointNames[tracepoint]; other {
+		return call
+	}
+	return tracepoint
+}
+
+// Exits returns the system calls at whose exits the programs are, of those that the kernel
+// traces, when a Sensor is given permitted.
+func Exits(permitted []string, traced []string) []string {
+	spec, err := loadKern()
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for name, prog := range spec.Programs {
+		if prog.Type == ebpf.TracePoint {
+			all = append(all, calls(name, prog.AttachTo, set(permitted), set(traced))...)
+		}
+	}
+	return all
+}
+
+func set(names []string) map[string]bool {
+	all := make(map[string]bool, len(names))
+	for _, name := range names {
+		all[name] = true
+	}
+	return all
+}
+
+// elsewhere are calls that a box may not make, or not always, and that other programs look at.
+var elsewhere = []string{"socket", "socketpair", "clone3"}
+
+// chooseForm leaves those programs that see the exits of calls in the one form or in the other. It
+// returns the ones at tracepoints, which say where both belong.
+func chooseForm(spec *ebpf.CollectionSpec, allExits bool) map[string]*ebpf.ProgramSpec {
+	traced, raw := map[string]*ebpf.ProgramSpec{}, map[string]*ebpf.ProgramSpec{kernProgSysExit: spec.Programs[kernProgSysExit]}
+	for name, prog := range spec.Programs {
+		switch {
+		case strings.HasPrefix(name, traceForm):
+			traced[name] = prog
+		case strings.HasPrefix(name, rawForm):
+			raw[name] = prog
+		}
+	}
+	left := raw
+	if allExits {
+		left = traced
+	} else {
+		delete(spec.Maps, kernMapAtExit)
+	}
+	for name := range left {
+		delete(spec.Programs, name)
+	}
+	return traced
+}
+
+// fillExits tells the program at all exits which one is for which call; places are the programs at
+// tracepoints.
+func fillExits(coll *ebpf.Collection, places map[string]*ebpf.ProgramSpec, permitted, traced map[string]bool) error {
+	atExit := coll.Maps[kernMapAtExit]
+	for name, spec := range places {
+		prog := coll.Programs[rawForm+strings.TrimPrefix(name, traceForm)]
+		for _, call := range calls(name, spec.AttachTo, permitted, traced) {
+			number, known := native.SyscallNames[callOf(call)]
+			if !known {
+				continue // it has one below
+			}
+			if err := atExit.Put(uint32(number), prog); err != nil {
+				return fmt.Errorf("program at the exit of %s: %w", call, err)
+			}
+		}
+	}
+	// A call that is too new to have a name here is none that a box may make.
+	for number := range atExit.MaxEntries() {
+		if _, known := native.SyscallNumbers[int(number)]; known {
+			continue
+		}
+		if err := atExit.Put(number, coll.Programs[kernProgRawRefused]); err != nil {
+			return fmt.Errorf("program at the exit of call %d: %w", number, err)
+		}
+	}
+	return nil
+}
+
+// A preemption tells whether the kernel can preempt itself.
+type preemption struct {
+	prog *ebpf.Program // nil: the kernel's version says all there is to know
+	can  bool          // of a kernel that has no choice
+}
+
+// askPreemption finds out how to ask the kernel. Close is the caller's to call.
+func askPreemption(spec *ebpf.CollectionSpec, types *btf.Cache) (*preemption, error) {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return nil, fmt.Errorf("uname: %w", err)
+	}
+	version := strings.Fields(unix.ByteSliceToString(name.Version[:]))
+	if !slices.Contains(version, "PREEMPT_DYNAMIC") {
+		return &preemption{can: slices.ContainsFunc(version, func(s string) bool { return strings.HasPrefix(s, "PREEMPT") })}, nil
+	}
+	alone := &ebpf.CollectionSpec{
+		Programs:  map[string]*ebpf.ProgramSpec{kernProgPreemption: spec.Programs[kernProgPreemption]},
+		Maps:      map[string]*ebpf.MapSpec{},
+		Types:     spec.Types,
+		ByteOrder: spec.ByteOrder,
+	}
+	for _, name := range []string{".bss", ".rodata"} {
+		alone.Maps[name] = spec.Maps[name].Copy()
+	}
+	coll, err := ebpf.NewCollectionWithOptions(alone, ebpf.CollectionOptions{Cache: types})
+	if err != nil {
+		return nil, fmt.Errorf("load the question for preemption: %w", err)
+	}
+	defer coll.Close()
+	return &preemption{prog: coll.DetachProgram(kernProgPreemption)}, nil
+}
+
+// now reports whether the kernel can. One that does not say can.
+func (p *preemption) now() (bool, error) {
+	if p.prog == nil {
+		return p.can, nil
+	}
+	mode, err := p.prog.Run(&ebpf.RunOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask for preemption: %w", err)
+	}
+	return !slices.Contains([]kernPreemptMode{kernPreemptModePREEMPT_NONE, kernPreemptModePREEMPT_VOLUNTARY}, kernPreemptMode(mode)), nil
+}
+
+func (p *preemption) close() error {
+	if p == nil || p.prog == nil {
+		return nil
+	}
+	return p.prog.Close()
+}

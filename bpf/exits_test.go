@@ -1,0 +1,123 @@
+package bpf_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"proctor/audit"
+	"proctor/bpf"
+	"proctor/testenv"
+)
+
+// allExitsVariable has the tests in this package use that form of the programs, whatever the
+// kernel needs.
+const allExitsVariable = "PROCTOR_BPF_ALL_EXITS"
+
+// What holds of the programs at their tracepoints holds of the same ones at all exits.
+func TestAllExits(t *testing.T) {
+	testenv.Root(t)
+	if os.Getenv(allExitsVariable) != "" {
+		return // it is this one's
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "-test.v", "-test.timeout=15m", "-test.skip=^(Benchmark|Fuzz|TestDecode)")
+	cmd.Env = append(os.Environ(), allExitsVariable+"=1")
+	out := output(t, cmd)
+	const tests = 40 // there are more
+	if passed := strings.Count(out, "\n--- PASS"); passed < tests {
+		t.Errorf("%d tests passed:\n%s", passed, out)
+	}
+}
+
+// onFirst keeps the calling thread on the first processor.
+func onFirst() error {
+	var set unix.CPUSet
+	set.Set(0)
+	return unix.SchedSetaffinity(0, &set)
+}
+
+// actNap opens n files that are not there, one after each short sleep.
+func actNap(args []string) error {
+	var n int
+	if _, err := fmt.Sscan(args[0], &n); err != nil {
+		return err
+	}
+	if err := onFirst(); err != nil {
+		return err
+	}
+	nap := unix.Timespec{Nsec: 50_000}
+	for i := range n {
+		unix.Nanosleep(&nap, nil)
+		if _, err := unix.Open(fmt.Sprintf("/nap/%d", i), unix.O_RDONLY, 0); !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("open of nothing: %w", err)
+		}
+	}
+	return nil
+}
+
+// Whatever a task does that comes in the middle of another's bpf(2) call is seen, on kernels that
+// can preempt themselves as well.
+func TestPreemptedCallHidesNothing(t *testing.T) {
+	h := newHost(t)
+	b := h.box(t, "nap", 8<<20)
+	const size = 1 << 20 // of a value: while it is copied, the kernel passes programs over
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: size, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var done atomic.Bool
+	ended := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		value := make([]byte, size)
+		err := onFirst()
+		for err == nil && !done.Load() {
+			err = m.Lookup(uint32(0), unsafe.Pointer(&value[0]))
+		}
+		ended <- err
+	}()
+	const n = 1000
+	b.act(t, "nap", fmt.Sprint(n))
+	done.Store(true)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, e := range b.record(t) {
+		if e.Kind == audit.KindOpen && strings.HasPrefix(string(e.Open.Path), "/nap/") {
+			seen[string(e.Open.Path)] = true
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d of %d opens are on the record", len(seen), n)
+	}
+}
+
+// A host that begins to preempt its kernel while a Sensor has programs that can't bear it is not
+// trusted any more.
+func TestCheckAsksForPreemption(t *testing.T) {
+	h := newHost(t)
+	if err := h.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if fits := h.WhenPreemptible(); fits {
+		return // whatever the kernel does
+	}
+	if err := h.Check(); !errors.Is(err, bpf.ErrPreemptible) {
+		t.Errorf("with preemption: %v", err)
+	}
+}
