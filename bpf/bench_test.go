@@ -127,10 +127,19 @@ func (m *meter) measure(b *testing.B, loop string) (ns float64) {
 //
 //   - outside-*: a process that belongs to no run;
 //   - inside-open: a process of a run, every open of which is recorded and read.
+//
+// Both forms of the programs at exits of calls are measured: each at its own call, and one at all.
 func BenchmarkSensor(b *testing.B) {
+	for name, all := range map[string]bool{"own exits": false, "all exits": true} {
+		b.Run(name, func(b *testing.B) { benchmarkSensor(b, all) })
+	}
+}
+
+func benchmarkSensor(b *testing.B, allExits bool) {
 	testenv.Root(b)
 	programs := testenv.Programs(b)
 	h := newHost(b)
+	h.opts.AllExits = allExits
 	outside, in := h.unwatched(b, "unused"), h.unwatched(b, "run")
 	cmd := outside.actCommand(b, "measure")
 	cmd.SysProcAttr = nil

@@ -15,7 +15,7 @@ import (
 // ErrPreemptible says that the kernel can preempt itself, which it could not when the programs
 // were attached: what is done while a bpf(2) call of another process is interrupted would not be
 // seen. [Open] attaches them in another way.
-var ErrPreemptible = errors.New("the kernel can preempt itself since the programs were attached")
+var ErrPreemptible = errors.New("the kernel can preempt itself, which it could not when the programs were attached: restart the supervisor, which attaches them for that")
 
 const (
 	exitGroup  = "syscalls/"

@@ -121,3 +121,33 @@ func TestCheckAsksForPreemption(t *testing.T) {
 		t.Errorf("with preemption: %v", err)
 	}
 }
+
+// What the kernel says it passed over is missing in the record of every run that it can have been
+// done in.
+func TestPassedOverIsLost(t *testing.T) {
+	h := newHost(t)
+	b := h.box(t, "unseen", 0)
+	b.act(t, "open", "/etc/passwd", "5")
+	b.Miss(3)
+	events, err := b.Drain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, err := b.Counts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if counts.Lost != 3 || counts.Events != uint64(len(events))+3 {
+		t.Errorf("counts are %+v of %d events", counts, len(events))
+	}
+	if loss := b.Loss(); loss == nil || loss.Lost != 3 {
+		t.Errorf("loss is %v", loss)
+	}
+	lost, err := b.LostByKind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(lost) != 1 || lost[audit.KindUnseen] != 3 {
+		t.Errorf("lost by kind: %v", lost)
+	}
+}

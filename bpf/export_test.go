@@ -41,6 +41,9 @@ func (s *Sensor) WhenPreemptible() bool {
 	return s.allExits
 }
 
+// Miss has the Watch take programs for passed over n times since it was made.
+func (w *Watch) Miss(n uint64) { w.before -= n }
+
 // AttachVictimByNumber attaches, beside the Sensor's own, the program that finds an OOM
 // victim by its number. Where the kernel passes the victim, that is replaced by its number
 // before the program looks.
