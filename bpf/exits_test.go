@@ -16,6 +16,7 @@ import (
 
 	"proctor/audit"
 	"proctor/bpf"
+	"proctor/supervisor/container"
 	"proctor/testenv"
 )
 
@@ -104,6 +105,15 @@ func TestPreemptedCallHidesNothing(t *testing.T) {
 	}
 	if len(seen) != n {
 		t.Errorf("%d of %d opens are on the record", len(seen), n)
+	}
+}
+
+// A call whose number is not known is taken for one that no box may make.
+func TestPermittedCallsHaveNumbers(t *testing.T) {
+	for _, call := range container.Permitted() {
+		if !bpf.Numbered(call) {
+			t.Errorf("%s has none", call)
+		}
 	}
 }
 

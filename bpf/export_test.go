@@ -41,6 +41,12 @@ func (s *Sensor) WhenPreemptible() bool {
 	return s.allExits
 }
 
+// Numbered reports whether a call's number is known here.
+func Numbered(call string) bool {
+	_, known := native.SyscallNames[call]
+	return known
+}
+
 // Miss has the Watch take programs for passed over n times since it was made.
 func (w *Watch) Miss(n uint64) { w.before -= n }
 
