@@ -357,7 +357,7 @@ func profileList(c *cli.Context) error {
 	if errors.Is(err, fs.ErrNotExist) && !given {
 		list, err = []*profile.Profile{profile.Offline()}, nil
 	}
-	if err != nil {
+	if list == nil {
 		return err
 	}
 	if asJSON {
@@ -365,12 +365,12 @@ func profileList(c *cli.Context) error {
 		for i, p := range list {
 			views[i] = viewProfile(p)
 		}
-		return printJSON(views)
+		return errors.Join(printJSON(views), err)
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tGRANTS\tCREDENTIALS\tDESCRIPTION")
 	for _, p := range list {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", p.Name, len(p.Egress.Allow), len(p.Egress.Credentials), printable(p.Description))
 	}
-	return w.Flush()
+	return errors.Join(w.Flush(), err)
 }

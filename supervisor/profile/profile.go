@@ -175,28 +175,32 @@ func missing(file string, err error) error {
 }
 
 // LoadDir reads every profile of a directory: the files NAME.yaml in it, but those whose names
-// begin with a dot. The profiles are in order of name, [Offline] among them. One bad file is an
-// error, since a run would otherwise get another profile's grants or be told that its own does
-// not exist. A directory that does not exist is fs.ErrNotExist.
+// begin with a dot. The profiles are in order of name, [Offline] among them. Bad files are an
+// error that names all of them; the others' profiles are returned with it. A directory that does
+// not exist is fs.ErrNotExist.
 func LoadDir(dir string) ([]*Profile, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, missing(dir, err)
 	}
 	all := map[string]*Profile{OfflineName: Offline()}
+	var bad []error
 	for _, e := range entries {
 		file := filepath.Join(dir, e.Name())
 		switch ext := filepath.Ext(e.Name()); {
 		case strings.HasPrefix(e.Name(), "."):
 			continue
 		case ext == ".yml":
-			return nil, fmt.Errorf("%s: profiles end in %s: rename it", file, ending)
+			bad = append(bad, fmt.Errorf("%s: profiles end in %s: rename it", file, ending))
+			continue
 		case ext != ending:
 			continue
 		}
 		p, err := Load(file)
 		if err != nil {
-			return nil, err
+			bad = append(bad, err)
+			delete(all, strings.TrimSuffix(e.Name(), ending)) // the built-in one is not what is asked for
+			continue
 		}
 		if all[p.Name] = p; len(all) > maxInADir {
 			return nil, fmt.Errorf("%s: has more than %d profiles: remove some", dir, maxInADir)
@@ -206,7 +210,7 @@ func LoadDir(dir string) ([]*Profile, error) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		list = append(list, all[name])
 	}
-	return list, nil
+	return list, errors.Join(bad...)
 }
 
 // Find reads the profile of a name from a directory, which need not exist for [Offline].

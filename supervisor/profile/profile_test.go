@@ -132,9 +132,12 @@ func TestLoadDir(t *testing.T) {
 	if list, err = LoadDir(dir); err == nil || !strings.HasPrefix(err.Error(), bad+":2: ") {
 		t.Errorf("%s, %v", names(list), err)
 	}
-	os.Remove(bad)
 	other := write(t, dir, "other.yml", good)
-	if list, err = LoadDir(dir); err == nil || !strings.HasPrefix(err.Error(), other+": profiles end in .yaml") {
+	if list, err = LoadDir(dir); err == nil || !strings.Contains(err.Error(), bad+":2: ") || !strings.Contains(err.Error(), "\n"+other+": profiles end in .yaml") || names(list) != "a b offline z" {
+		t.Errorf("%s, %v", names(list), err)
+	}
+	write(t, dir, "offline.yaml", "egres: {}\n")
+	if list, err = LoadDir(dir); err == nil || names(list) != "a b z" {
 		t.Errorf("%s, %v", names(list), err)
 	}
 	if _, err = LoadDir(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
