@@ -58,12 +58,11 @@ func exitWith(code int, message string) error { return &exitError{code, message}
 
 // New is the command line.
 func New() *cli.App {
-	return &cli.App{
+	app := &cli.App{
 		Name:                 "proctor",
 		Usage:                "run a model's code in a box, watched by the kernel",
 		Version:              version,
 		EnableBashCompletion: true,
-		HideHelpCommand:      false,
 		Suggest:              true,
 		ExitErrHandler:       func(*cli.Context, error) {}, // main alone exits
 		OnUsageError:         usageError,
@@ -81,5 +80,15 @@ func New() *cli.App {
 			runCommand, outputsCommand, auditCommand, killCommand, alertsCommand, imagesCommand, profileCommand,
 			serveCommand, statusCommand, doctorCommand, completionCommand, manCommand,
 		},
+	}
+	plain(app.Commands)
+	return app
+}
+
+// plain takes "help" from commands that have none below them, where it is an argument.
+func plain(commands []*cli.Command) {
+	for _, c := range commands {
+		c.HideHelpCommand = len(c.Subcommands) == 0
+		plain(c.Subcommands)
 	}
 }
