@@ -136,6 +136,9 @@ func (s *Sensor) load(events *tracefs) error {
 	if s.allExits, err = s.preemption.now(); err != nil {
 		return err
 	}
+	if s.allExits {
+		s.opts.Logger.Info("the kernel can preempt itself: every system call of the host passes one program at its exit")
+	}
 	s.allExits = s.allExits || s.opts.AllExits
 	delete(spec.Programs, kernProgPreemption)
 	places := chooseForm(spec, s.allExits)
