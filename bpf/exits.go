@@ -1,21 +1,13 @@
 package bpf
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
-	"golang.org/x/sys/unix"
 )
-
-// ErrPreemptible says that the kernel can preempt itself, which it could not when the programs
-// were attached: what is done while a bpf(2) call of another process is interrupted would not be
-// seen. [Open] attaches them in another way.
-var ErrPreemptible = errors.New("the kernel can preempt itself, which it could not when the programs were attached: restart the supervisor, which attaches them for that")
 
 const (
 	exitGroup  = "syscalls/"
@@ -133,56 +125,4 @@ func fillExits(coll *ebpf.Collection, places map[string]*ebpf.ProgramSpec, permi
 		}
 	}
 	return nil
-}
-
-// A preemption tells whether the kernel can preempt itself.
-type preemption struct {
-	prog *ebpf.Program // nil: the kernel's version says all there is to know
-	can  bool          // of a kernel that has no choice
-}
-
-// askPreemption finds out how to ask the kernel. Close is the caller's to call.
-func askPreemption(spec *ebpf.CollectionSpec, types *btf.Cache) (*preemption, error) {
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return nil, fmt.Errorf("uname: %w", err)
-	}
-	version := strings.Fields(unix.ByteSliceToString(name.Version[:]))
-	if !slices.Contains(version, "PREEMPT_DYNAMIC") {
-		return &preemption{can: slices.ContainsFunc(version, func(s string) bool { return strings.HasPrefix(s, "PREEMPT") })}, nil
-	}
-	alone := &ebpf.CollectionSpec{
-		Programs:  map[string]*ebpf.ProgramSpec{kernProgPreemption: spec.Programs[kernProgPreemption]},
-		Maps:      map[string]*ebpf.MapSpec{},
-		Types:     spec.Types,
-		ByteOrder: spec.ByteOrder,
-	}
-	for _, name := range []string{".bss", ".rodata"} {
-		alone.Maps[name] = spec.Maps[name].Copy()
-	}
-	coll, err := ebpf.NewCollectionWithOptions(alone, ebpf.CollectionOptions{Cache: types})
-	if err != nil {
-		return nil, fmt.Errorf("load the question for preemption: %w", err)
-	}
-	defer coll.Close()
-	return &preemption{prog: coll.DetachProgram(kernProgPreemption)}, nil
-}
-
-// now reports whether the kernel can. One that does not say can.
-func (p *preemption) now() (bool, error) {
-	if p.prog == nil {
-		return p.can, nil
-	}
-	mode, err := p.prog.Run(&ebpf.RunOptions{})
-	if err != nil {
-		return false, fmt.Errorf("ask for preemption: %w", err)
-	}
-	return !slices.Contains([]kernPreemptMode{kernPreemptModePREEMPT_NONE, kernPreemptModePREEMPT_VOLUNTARY}, kernPreemptMode(mode)), nil
-}
-
-func (p *preemption) close() error {
-	if p == nil || p.prog == nil {
-		return nil
-	}
-	return p.prog.Close()
 }

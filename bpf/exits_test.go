@@ -117,6 +117,32 @@ func TestPermittedCallsHaveNumbers(t *testing.T) {
 	}
 }
 
+// The kernel says whether it can preempt itself, as it was told at boot, and the programs are such as
+// it needs.
+func TestKernelIsAsked(t *testing.T) {
+	h := newHost(t)
+	can, known, err := h.Preemption()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("it can: %v", can)
+	if !known {
+		t.Error("it does not say whether it can preempt itself")
+	}
+	told, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, arg := range strings.Fields(string(told)) {
+		if mode, ok := strings.CutPrefix(arg, "preempt="); ok && can == (mode == "none" || mode == "voluntary") {
+			t.Errorf("it can: %v, and was booted with %s", can, arg)
+		}
+	}
+	if fits := h.WhenPreemptible(); fits != (can || os.Getenv(allExitsVariable) != "") {
+		t.Errorf("programs for preemption: %v", fits)
+	}
+}
+
 // A host that begins to preempt its kernel while a Sensor has programs that can't bear it is not
 // trusted any more.
 func TestCheckAsksForPreemption(t *testing.T) {

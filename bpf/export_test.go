@@ -41,6 +41,9 @@ func (s *Sensor) WhenPreemptible() bool {
 	return s.allExits
 }
 
+// Preemption says whether the kernel can preempt itself, and whether that is known.
+func (s *Sensor) Preemption() (can, known bool, err error) { return s.preemption.now() }
+
 // Numbered reports whether a call's number is known here.
 func Numbered(call string) bool {
 	_, known := native.SyscallNames[call]

@@ -127,11 +127,18 @@ func words(a netip.Addr) (out [4]uint32) {
 	return out
 }
 
-// grant enters what a run may reach. It is done before the run is known to the programs.
-func (w *Watch) grant(grants []Grant) error {
+// grant enters what a run may reach. It is done before the run is known to the programs. A run
+// that is granted nothing has no senders.
+func (w *Watch) grant(grants []Grant, senders *ebpf.MapSpec) error {
 	entries, err := grantEntries(w.id, grants)
-	if err != nil {
+	if err != nil || len(entries) == 0 {
 		return err
+	}
+	if w.own, err = ebpf.NewMap(senders); err != nil {
+		return fmt.Errorf("make senders: %w", err)
+	}
+	if err := w.senders.Update(w.id, w.own, ebpf.UpdateNoExist); err != nil {
+		return errors.Join(fmt.Errorf("enter senders: %w", err), w.revoke())
 	}
 	for key, entry := range entries {
 		if err := w.grants.Update(&key, &entry, ebpf.UpdateNoExist); err != nil {
@@ -151,6 +158,12 @@ func (w *Watch) revoke() error {
 		}
 	}
 	w.granted = nil
+	if w.own != nil {
+		if err := w.senders.Delete(w.id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, fmt.Errorf("take back senders: %w", err))
+		}
+		errs = append(errs, w.own.Close())
+	}
 	return errors.Join(errs...)
 }
 
@@ -161,12 +174,15 @@ func (w *Watch) Sender(protocol string, from, to netip.AddrPort) (*audit.Process
 	if err != nil {
 		return nil, err
 	}
+	if w.own == nil {
+		return nil, nil
+	}
 	var who kernProcess
 	key := kernSenderKey{
-		Run: w.id, Protocol: number,
-		From: words(from.Addr()), FromPort: from.Port(), To: words(to.Addr()), ToPort: to.Port(),
+		Protocol: number,
+		From:     words(from.Addr()), FromPort: from.Port(), To: words(to.Addr()), ToPort: to.Port(),
 	}
-	err = w.senders.Lookup(&key, &who)
+	err = w.own.Lookup(&key, &who)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil, nil
 	}

@@ -284,12 +284,12 @@ type kernPathPart struct {
 	Len   uint32
 }
 
-type kernPreemptMode uint32
+type kernPreemption uint32
 
 const (
-	kernPreemptModePREEMPT_UNKNOWN   kernPreemptMode = 0
-	kernPreemptModePREEMPT_NONE      kernPreemptMode = 1
-	kernPreemptModePREEMPT_VOLUNTARY kernPreemptMode = 2
+	kernPreemptionPREEMPTION_UNKNOWN kernPreemption = 0
+	kernPreemptionPREEMPTION_OFF     kernPreemption = 1
+	kernPreemptionPREEMPTION_ON      kernPreemption = 2
 )
 
 type kernProcess struct {
@@ -346,7 +346,6 @@ type kernRun struct {
 
 type kernSenderKey struct {
 	_        structs.HostLayout
-	Run      uint64
 	From     [4]uint32
 	To       [4]uint32
 	FromPort uint16
@@ -443,7 +442,7 @@ const (
 	kernProgExited           = "exited"
 	kernProgForked           = "forked"
 	kernProgLevel            = "level"
-	kernProgPreemption       = "preemption"
+	kernProgPreempts         = "preempts"
 	kernProgRawBind          = "raw_bind"
 	kernProgRawChange        = "raw_change"
 	kernProgRawClone3        = "raw_clone3"
@@ -469,7 +468,9 @@ const (
 	kernVarHooksHaveStorage  = "hooks_have_storage"
 	kernVarOwn4              = "own4"
 	kernVarOwn6              = "own6"
+	kernVarPreemptCallAt     = "preempt_call_at"
 	kernVarPreemptModeAt     = "preempt_mode_at"
+	kernVarReturnAt          = "return_at"
 	kernVarRunLevel          = "run_level"
 	kernVarTypes             = "types"
 	kernVarVictimIsPassed    = "victim_is_passed"
@@ -541,7 +542,7 @@ type kernProgramSpecs struct {
 	Exited          *ebpf.ProgramSpec `ebpf:"exited"`
 	Forked          *ebpf.ProgramSpec `ebpf:"forked"`
 	Level           *ebpf.ProgramSpec `ebpf:"level"`
-	Preemption      *ebpf.ProgramSpec `ebpf:"preemption"`
+	Preempts        *ebpf.ProgramSpec `ebpf:"preempts"`
 	RawBind         *ebpf.ProgramSpec `ebpf:"raw_bind"`
 	RawChange       *ebpf.ProgramSpec `ebpf:"raw_change"`
 	RawClone3       *ebpf.ProgramSpec `ebpf:"raw_clone3"`
@@ -597,7 +598,9 @@ type kernVariableSpecs struct {
 	HooksHaveStorage  *ebpf.VariableSpec `ebpf:"hooks_have_storage"`
 	Own4              *ebpf.VariableSpec `ebpf:"own4"`
 	Own6              *ebpf.VariableSpec `ebpf:"own6"`
+	PreemptCallAt     *ebpf.VariableSpec `ebpf:"preempt_call_at"`
 	PreemptModeAt     *ebpf.VariableSpec `ebpf:"preempt_mode_at"`
+	ReturnAt          *ebpf.VariableSpec `ebpf:"return_at"`
 	RunLevel          *ebpf.VariableSpec `ebpf:"run_level"`
 	Types             *ebpf.VariableSpec `ebpf:"types"`
 	VictimIsPassed    *ebpf.VariableSpec `ebpf:"victim_is_passed"`
@@ -674,7 +677,9 @@ type kernVariables struct {
 	HooksHaveStorage  *ebpf.Variable `ebpf:"hooks_have_storage"`
 	Own4              *ebpf.Variable `ebpf:"own4"`
 	Own6              *ebpf.Variable `ebpf:"own6"`
+	PreemptCallAt     *ebpf.Variable `ebpf:"preempt_call_at"`
 	PreemptModeAt     *ebpf.Variable `ebpf:"preempt_mode_at"`
+	ReturnAt          *ebpf.Variable `ebpf:"return_at"`
 	RunLevel          *ebpf.Variable `ebpf:"run_level"`
 	Types             *ebpf.Variable `ebpf:"types"`
 	VictimIsPassed    *ebpf.Variable `ebpf:"victim_is_passed"`
@@ -708,7 +713,7 @@ type kernPrograms struct {
 	Exited          *ebpf.Program `ebpf:"exited"`
 	Forked          *ebpf.Program `ebpf:"forked"`
 	Level           *ebpf.Program `ebpf:"level"`
-	Preemption      *ebpf.Program `ebpf:"preemption"`
+	Preempts        *ebpf.Program `ebpf:"preempts"`
 	RawBind         *ebpf.Program `ebpf:"raw_bind"`
 	RawChange       *ebpf.Program `ebpf:"raw_change"`
 	RawClone3       *ebpf.Program `ebpf:"raw_clone3"`
@@ -758,7 +763,7 @@ func (p *kernPrograms) Close() error {
 		p.Exited,
 		p.Forked,
 		p.Level,
-		p.Preemption,
+		p.Preempts,
 		p.RawBind,
 		p.RawChange,
 		p.RawClone3,

@@ -49,6 +49,7 @@ type Sensor struct {
 	opts     Options
 	coll     *ebpf.Collection
 	ring     *ebpf.MapSpec        // of a run's ring, but for its size
+	senders  *ebpf.MapSpec        // of what is noted of who sent, of a run
 	lookup   *ebpf.CollectionSpec // of a network namespace's program
 	counters []string             // names, by index
 	links    []attachment
@@ -133,19 +134,21 @@ func (s *Sensor) load(events *tracefs) error {
 	if s.preemption, err = askPreemption(spec, types); err != nil {
 		return err
 	}
-	if s.allExits, err = s.preemption.now(); err != nil {
+	can, known, err := s.preemption.now()
+	if err != nil {
 		return err
 	}
-	if s.allExits {
-		s.opts.Logger.Info("the kernel can preempt itself: every system call of the host passes one program at its exit")
+	if can {
+		s.opts.Logger.Info("the kernel can preempt itself: every system call of the host passes one program at its exit", "asked_in_vain", !known)
 	}
-	s.allExits = s.allExits || s.opts.AllExits
-	delete(spec.Programs, kernProgPreemption)
+	s.allExits = can || s.opts.AllExits
+	delete(spec.Programs, kernProgPreempts)
 	places := chooseForm(spec, s.allExits)
 	s.lookup = separateLookup(spec)
 	setShapes(spec.Maps[kernMapShapes])
 	delete(spec.Programs, kernProgLevel)
 	s.ring = spec.Maps[kernMapRings].InnerMap.Copy()
+	s.senders = spec.Maps[kernMapSenders].InnerMap.Copy()
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return fmt.Errorf("number of CPUs: %w", err)
@@ -258,7 +261,7 @@ func (s *Sensor) Check() error {
 		return err
 	}
 	if !s.allExits {
-		if can, err := s.preemption.now(); err != nil || can {
+		if can, _, err := s.preemption.now(); err != nil || can {
 			return cmp.Or(err, ErrPreemptible)
 		}
 	}

@@ -76,6 +76,7 @@ type Watch struct {
 	rings   *ebpf.Map
 	grants  *ebpf.Map // likewise, as is senders
 	senders *ebpf.Map
+	own     *ebpf.Map // senders of this run; nil where it is granted nothing
 	arm     *ebpf.Program
 	m       *ebpf.Map // the ring's
 	ring    *ring
@@ -149,7 +150,7 @@ func (s *Sensor) Watch(opts WatchOptions) (_ *Watch, err error) {
 		}
 		return nil, fmt.Errorf("enter ring: %w", err)
 	}
-	if err := w.grant(opts.Grants); err != nil {
+	if err := w.grant(opts.Grants, s.senders); err != nil {
 		return nil, errors.Join(err, w.rings.Delete(w.id))
 	}
 	entry := kernRun{Watermark: spec.MaxEntries / 4, Limit: opts.Events}

@@ -13,7 +13,7 @@
 enum grant_limits {
 	MAX_GRANTS = 65536, /* of all runs */
 	MAX_PORTS = 64, /* of one grant */
-	MAX_SENDERS = 65536,
+	MAX_SENDERS = 4096, /* of each run */
 };
 
 struct grant_port {
@@ -52,7 +52,6 @@ const volatile __be32 own6[4] = {};
 
 /* Both ends: one port can be that of many sockets, with other addresses or to elsewhere. */
 struct sender_key {
-	__u64 run;
 	__be32 from[4]; /* IPv4 as ::ffff:a.b.c.d, as is to */
 	__be32 to[4];
 	__u16 from_port; /* host order, as is to_port */
@@ -61,14 +60,20 @@ struct sender_key {
 	__u8 unused[3];
 };
 
-/* Who last sent from one end to another: a connection's first packet, and every datagram.
- * Written by egress, read by the loader, for whom a connection is its two ends. LRU, because
- * nothing tells that a port is free again. */
+/* Of each run that is granted something, by cgroup id: who last sent from one end to another, a
+ * connection's first packet and every datagram. Written by egress, read by the loader, for whom a
+ * connection is its two ends. LRU, because nothing tells that a port is free again; one for each
+ * run, so that none can push out what is known of another. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, MAX_SENDERS);
-	__type(key, struct sender_key);
-	__type(value, struct process);
+	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
+	__uint(max_entries, MAX_RUNS);
+	__type(key, __u64);
+	__array(values, struct {
+		__uint(type, BPF_MAP_TYPE_LRU_HASH);
+		__uint(max_entries, MAX_SENDERS);
+		__type(key, struct sender_key);
+		__type(value, struct process);
+	});
 } senders SEC(".maps");
 
 /* Whether the kernel lets a hook of sockets use the thread's storage, as it does since 6.12
@@ -332,7 +337,8 @@ static __always_inline bool headers(struct __sk_buff *skb, struct net_event *eve
 static __always_inline void note_sender(__u64 id, const struct net_event *event, const struct packet *p,
 					struct process *owner)
 {
-	struct sender_key key = { .run = id, .from_port = p->from, .to_port = event->port, .protocol = event->protocol };
+	struct sender_key key = { .from_port = p->from, .to_port = event->port, .protocol = event->protocol };
+	void *own = bpf_map_lookup_elem(&senders, &id);
 
 	__builtin_memcpy(key.from, p->source, sizeof(key.from));
 	if (event->family == 4) {
@@ -344,7 +350,7 @@ static __always_inline void note_sender(__u64 id, const struct net_event *event,
 
 	if (!owner)
 		count(COUNTER_OWNER_MISSING);
-	else if (bpf_map_update_elem(&senders, &key, owner, BPF_ANY))
+	else if (!own || bpf_map_update_elem(own, &key, owner, BPF_ANY))
 		count(COUNTER_SENDER_MISSING);
 }
 

@@ -18,31 +18,6 @@ int level(struct bpf_iter__cgroup *ctx)
 	return 0;
 }
 
-/* The kernel's own numbers (kernel/sched/core.c), plus one. */
-enum preempt_mode {
-	PREEMPT_UNKNOWN = 0,
-	PREEMPT_NONE,
-	PREEMPT_VOLUNTARY, /* where the kernel asks for it: never in the middle of a bpf(2) call's work */
-};
-
-__u64 preempt_mode_at; /* where the kernel has it; 0: to be looked for */
-
-/* Returns which of its ways to preempt itself a kernel with PREEMPT_DYNAMIC goes. */
-SEC("syscall")
-int preemption(void *ctx)
-{
-	static const char name[] = "preempt_dynamic_mode";
-	__u64 at = preempt_mode_at;
-	__s32 mode;
-
-	if (!at && bpf_kallsyms_lookup_name(name, sizeof(name), 0, &at))
-		return PREEMPT_UNKNOWN;
-	preempt_mode_at = at;
-	if (bpf_probe_read_kernel(&mode, sizeof(mode), (void *)at))
-		return PREEMPT_UNKNOWN;
-	return mode + 1;
-}
-
 struct arm_args {
 	__u64 id; /* of the run's cgroup */
 };

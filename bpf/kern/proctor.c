@@ -12,6 +12,7 @@
 #include "lookup.c"
 #include "exits.c"
 #include "level.c"
+#include "preemption.c"
 
 /* Never used: it puts types into the debug information, from which the Go ones are
  * made, that no map leads to. */
@@ -23,13 +24,14 @@ const union {
 	struct exit_event exit;
 	struct net_event net;
 	struct pseudo pseudo;
+	struct sender_key sender;
 	struct arm_args arm;
 	enum path_mark mark;
 	enum open_mark open_mark;
 	enum change_act act;
 	enum net_rule rule;
 	enum counter counter;
-	enum preempt_mode preempt;
+	enum preemption preemption;
 } *types __attribute__((unused));
 
 char __license[] SEC("license") = "Dual BSD/GPL";
