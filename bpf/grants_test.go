@@ -1,6 +1,7 @@
 package bpf_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -376,5 +377,71 @@ func TestGrants(t *testing.T) {
 	}
 	if got := b.act(t, "reach", ns.Path(), "tcp 198.51.100.7:443"); got != "socket: "+refused+"\n" {
 		t.Errorf("without a Watch: %q", got)
+	}
+}
+
+// actSpray sends a datagram from each of n ports.
+func actSpray(args []string) error {
+	ns, err := os.Open(args[0])
+	if err != nil {
+		return err
+	}
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	to := netip.MustParseAddrPort(args[1])
+	var first, n int
+	if _, err := fmt.Sscan(args[2]+" "+args[3], &first, &n); err != nil {
+		return err
+	}
+	for port := first; port < first+n; port++ {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(
+			unix.Bind(fd, &unix.SockaddrInet4{Port: port}),
+			unix.Sendto(fd, []byte("x"), 0, sockaddr(to.Addr().String(), int(to.Port()))),
+			unix.Close(fd))
+		if err != nil {
+			return fmt.Errorf("from port %d: %w", port, err)
+		}
+	}
+	return nil
+}
+
+// A run that sends from more ends than are kept takes nothing of what is known of another.
+func TestSendersAreOfOneRun(t *testing.T) {
+	h := newHost(t)
+	to := netip.MustParseAddrPort("192.0.2.1:53")
+	spray := func(name string, first, n int) (*box, netip.AddrPort) {
+		ns, err := netpolicy.NewNamespace(filepath.Join(testenv.Dir(t), "netns"), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ns.Close() })
+		b := h.unwatched(t, name)
+		b.Watch, err = h.Watch(bpf.WatchOptions{Run: name, CgroupID: b.id, Grants: []bpf.Grant{
+			{Prefix: netip.PrefixFrom(to.Addr(), 32), Ports: []bpf.Port{{Number: 53, Protocol: "udp", Rule: bpf.RuleResolver}}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { b.Close() })
+		if err := b.Arm(); err != nil {
+			t.Fatal(err)
+		}
+		b.act(t, "spray", ns.Path(), to.String(), fmt.Sprint(first), fmt.Sprint(n))
+		return b, netip.AddrPortFrom(netpolicy.Own4, uint16(first+n-1))
+	}
+	quiet, asked := spray("quiet", 4000, 1)
+	loud, last := spray("loud", 10_000, 6000)
+	for b, from := range map[*box]netip.AddrPort{quiet: asked, loud: last} {
+		if who, err := b.Sender("udp", from, to); err != nil || who == nil || who.Comm == "" {
+			t.Errorf("from %s: %+v, %v", from, who, err)
+		}
+	}
+	if who, err := quiet.Sender("udp", last, to); err != nil || who != nil {
+		t.Errorf("another run's: %+v, %v", who, err)
 	}
 }

@@ -37,6 +37,7 @@ var acts = map[string]func(args []string) error{
 	"changes":  actChanges,
 	"repeat":   actRepeat,
 	"nap":      actNap,
+	"spray":    actSpray,
 	"swap":     actSwap,
 	"swapbind": actSwapBind,
 	"inherit":  actInherit,
