@@ -194,8 +194,8 @@ func output(t testing.TB, cmd *exec.Cmd) string {
 	return out.String()
 }
 
-// record returns everything the box did and fails the test when it is incomplete.
-func (b *box) record(t testing.TB) []audit.Event {
+// drained returns what is left of what the box did, and the counts.
+func (b *box) drained(t testing.TB) ([]audit.Event, audit.Counts) {
 	t.Helper()
 	events, err := b.Drain()
 	if err != nil {
@@ -205,6 +205,13 @@ func (b *box) record(t testing.TB) []audit.Event {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return events, counts
+}
+
+// record returns everything the box did and fails the test when it is incomplete.
+func (b *box) record(t testing.TB) []audit.Event {
+	t.Helper()
+	events, counts := b.drained(t)
 	if counts.Lost != 0 || counts.Events != uint64(len(events)) {
 		t.Errorf("counts are %+v of %d events", counts, len(events))
 	}

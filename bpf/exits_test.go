@@ -165,14 +165,7 @@ func TestPassedOverIsLost(t *testing.T) {
 	b := h.box(t, "unseen", 0)
 	b.act(t, "open", "/etc/passwd", "5")
 	b.Miss(3)
-	events, err := b.Drain()
-	if err != nil {
-		t.Fatal(err)
-	}
-	counts, err := b.Counts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	events, counts := b.drained(t)
 	if counts.Lost != 3 || counts.Events != uint64(len(events))+3 {
 		t.Errorf("counts are %+v of %d events", counts, len(events))
 	}

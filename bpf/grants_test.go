@@ -22,15 +22,21 @@ import (
 	"proctor/testenv"
 )
 
+// enterNetwork takes the calling thread into a network namespace.
+func enterNetwork(path string) error {
+	ns, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
+}
+
 // actReach enters a network namespace and tries each of the others: "tcp ADDRESS", "udp
 // ADDRESS" by one datagram, "connected ADDRESS" by a connected one, "unsent ADDRESS" that is
 // connected alone; "pour ADDRESS" sends much over TCP. It prints what came back, or the error.
 func actReach(args []string) error {
-	ns, err := os.Open(args[0])
-	if err != nil {
-		return err
-	}
-	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+	if err := enterNetwork(args[0]); err != nil {
 		return err
 	}
 	for _, try := range args[1:] {
@@ -185,11 +191,7 @@ func sentTo(oob []byte) netip.Addr {
 
 // actInherit makes a socket for datagrams and leaves it to a child to use.
 func actInherit(args []string) error {
-	ns, err := os.Open(args[0])
-	if err != nil {
-		return err
-	}
-	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+	if err := enterNetwork(args[0]); err != nil {
 		return err
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
@@ -382,11 +384,7 @@ func TestGrants(t *testing.T) {
 
 // actSpray sends a datagram from each of n ports.
 func actSpray(args []string) error {
-	ns, err := os.Open(args[0])
-	if err != nil {
-		return err
-	}
-	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+	if err := enterNetwork(args[0]); err != nil {
 		return err
 	}
 	to := netip.MustParseAddrPort(args[1])

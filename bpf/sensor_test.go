@@ -293,14 +293,7 @@ func TestLossIsCountedExactly(t *testing.T) {
 	b.act(t, "open", "/etc/passwd", fmt.Sprint(n))
 	quiet.act(t, "open", "/etc/passwd", "10")
 
-	events, err := b.Drain()
-	if err != nil {
-		t.Fatal(err)
-	}
-	counts, err := b.Counts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	events, counts := b.drained(t)
 	if counts.Events < n || counts.Lost == 0 || counts.Events != counts.Lost+uint64(len(events)) {
 		t.Errorf("%+v with %d events read", counts, len(events))
 	}
