@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"proctor/audit"
@@ -114,27 +115,38 @@ func (c *Client) Kill(ctx context.Context, run string) error {
 
 // Code copies a run's code to w.
 func (c *Client) Code(ctx context.Context, run string, w io.Writer) error {
-	return c.copy(ctx, run, "/code", w)
+	return c.copy(ctx, run, w, "code")
 }
 
 // Output copies the nth of a run's outputs to w.
 func (c *Client) Output(ctx context.Context, run string, n int, w io.Writer) error {
-	return c.copy(ctx, run, "/outputs/"+strconv.Itoa(n), w)
+	return c.copy(ctx, run, w, "outputs", strconv.Itoa(n))
 }
 
 // Record copies a run's record to w as it is kept, which is what its seal is of.
 func (c *Client) Record(ctx context.Context, run string, w io.Writer) error {
-	return c.copy(ctx, run, "/events", w)
+	return c.copy(ctx, run, w, "events.jsonl")
 }
 
 // Events calls f with each event of a run's record, in order.
 func (c *Client) Events(ctx context.Context, run string, f func(audit.Event) error) error {
-	resp, err := c.ofRun(ctx, http.MethodGet, run, "/events")
+	r, err := c.Open(ctx, run, "events.jsonl")
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
-	return audit.ReadEvents(resp.Body, f)
+	defer r.Close()
+	return audit.ReadEvents(r, f)
+}
+
+// Open opens a file of a run's record, which is named as in [audit.Record]: code, events.jsonl, or
+// one of outputs. It is the caller's to close.
+func (c *Client) Open(ctx context.Context, run string, elem ...string) (io.ReadCloser, error) {
+	what := "/" + strings.TrimSuffix(strings.Join(elem, "/"), ".jsonl")
+	resp, err := c.ofRun(ctx, http.MethodGet, run, what)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
 }
 
 // Tail calls f with every event of every run as it happens, until ctx ends, f gives an
@@ -149,13 +161,13 @@ func (c *Client) Tail(ctx context.Context, started func(), f func(audit.Event) e
 	return audit.ReadEvents(resp.Body, f)
 }
 
-func (c *Client) copy(ctx context.Context, run, what string, w io.Writer) error {
-	resp, err := c.ofRun(ctx, http.MethodGet, run, what)
+func (c *Client) copy(ctx context.Context, run string, w io.Writer, elem ...string) error {
+	r, err := c.Open(ctx, run, elem...)
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
-	_, err = io.Copy(w, resp.Body)
+	defer r.Close()
+	_, err = io.Copy(w, r)
 	return err
 }
 

@@ -289,7 +289,7 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request, c *peer, elem ...s
 	}
 	// Asked before the file is opened: what is not active then does not grow any more.
 	active := slices.Contains(s.Supervisor.Active(), rec.Run)
-	f, err := os.Open(rec.Path(elem...))
+	f, err := rec.Open(elem...)
 	if errors.Is(err, os.ErrNotExist) {
 		return &Error{Code: http.StatusNotFound, Refused: true, Message: fmt.Sprintf("run %s has no such file", rec.Run)}
 	}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,7 +71,7 @@ func finishJournal(path, run string, end End, f func(*Event)) (End, Summary, err
 	sum := Summary{
 		Counts:   end.Counts,
 		Complete: ended && end.Counts == held.counts() && end.Lost == 0 && end.Raced == 0,
-		Seal:     "sha256:" + hex.EncodeToString(hash.Sum(nil)),
+		Seal:     sealOf(hash),
 	}
 	if ended && !held.mended {
 		return end, sum, nil

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -135,7 +134,7 @@ func (j *Journal) Close() (seal string, err error) {
 	if err := errors.Join(j.torn, j.file.Sync(), j.file.Close()); err != nil {
 		return "", fmt.Errorf("journal: %w", err)
 	}
-	return "sha256:" + hex.EncodeToString(j.sum.Sum(nil)), nil
+	return sealOf(j.sum), nil
 }
 
 // ReadEvents calls f with each event of a journal, in order, until f returns an error. A

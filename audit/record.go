@@ -114,9 +114,9 @@ func (r *Record) VerdictHead() (*Verdict, error) {
 // readHead reads a JSON object from a file up to the key end, in the order in which it was
 // written, and no further.
 func readHead[T any](path, end string) (*T, error) {
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if err != nil {
-		return nil, fmt.Errorf("audit record: %w", err)
+		return nil, err
 	}
 	defer f.Close()
 	fields := map[string]json.RawMessage{}

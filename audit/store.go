@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 )
 
 // Store keeps the records of all runs, a directory each:
@@ -103,6 +105,24 @@ func (r *Record) Path(elem ...string) string {
 	return filepath.Join(append([]string{r.dir}, elem...)...)
 }
 
+// RecordAt is the record in a directory, which may be a copy: it is only read.
+func RecordAt(dir string) *Record { return &Record{Run: filepath.Base(dir), dir: dir} }
+
+// Open opens a file of the record for reading, which is the caller's to close.
+func (r *Record) Open(elem ...string) (io.ReadCloser, error) { return openRegular(r.Path(elem...)) }
+
+// openRegular opens a regular file, or nothing: neither a link that leads elsewhere nor a pipe.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("audit record: %w", err)
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(fmt.Errorf("audit record: %s is no regular file: the record was changed", f.Name()), err, f.Close())
+	}
+	return f, nil
+}
+
 // WriteRequest replaces request.json.
 func (r *Record) WriteRequest(q *Request) error { return r.write(requestFile, q) }
 
@@ -147,7 +167,12 @@ func (r *Record) Verdict() (*Verdict, error) {
 }
 
 func readJSON[T any](path string) (*T, error) {
-	data, err := os.ReadFile(path)
+	f, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
 	if err != nil {
 		return nil, fmt.Errorf("audit record: %w", err)
 	}

@@ -37,6 +37,7 @@ type ending struct {
 	pidsHit   int64
 	orphaned  bool                  // what keeps the box going on its behalf was killed
 	lost      map[audit.Kind]uint64 // events that are not in the record
+	pastLimit bool                  // the record has as many as it may
 	raced     uint64                // events in it that may name the wrong file
 	limits    box.Limits
 	blocked   []audit.Destination
@@ -184,7 +185,10 @@ func (e *ending) mention(v *audit.Verdict) {
 				n += k
 			}
 		}
-		if n > 0 {
+		switch {
+		case n > 0 && e.pastLimit:
+			v.Reason += fmt.Sprintf("; %d of its acts are not in its record, which may have %d (--audit-events)", n, e.limits.AuditEvents)
+		case n > 0:
 			v.Reason += fmt.Sprintf("; %d of its acts came too fast to be recorded", n)
 		}
 		if net := e.lost[audit.KindConnect] + e.lost[audit.KindSend]; net > 0 {

@@ -173,6 +173,9 @@ func (r *run) conclude(e *ending, v *audit.Verdict, streams *streams, wall time.
 		r.log.Error("the kernel's counts are not known", "error", err)
 	}
 	e.lost = r.withUntold(e.lost)
+	if loss := r.watch.Loss(); loss != nil {
+		e.pastLimit = loss.Limited()
+	}
 	e.raced = r.raced
 	oom := max(r.tally.oom, usage.OOMKills) // the kernel's own count has those whose event was lost
 	e.kernel, e.oom, e.mainOOM, e.pidsHit = r.tally.exit, oom, r.tally.mainOOM, usage.PIDsHit

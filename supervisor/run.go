@@ -79,7 +79,7 @@ func (s *Supervisor) Run(ctx context.Context, req *Request, obs Observer) (*audi
 	if s.onEnd != nil {
 		s.onEnd(&Ended{Profile: plan.profile.Name, Verdict: v, Phases: r.phases})
 	}
-	r.log.Info("run ended", "status", v.Status, "exit_code", v.ExitCode, "events", v.Audit.Events, "lost", v.Audit.Lost, "wall_ms", v.Usage.WallMS)
+	r.log.Info("run ended", "status", v.Status, "exit_code", v.ExitCode, "events", v.Audit.Events, "lost", v.Audit.Lost, "seal", v.Audit.Seal, "wall_ms", v.Usage.WallMS)
 	return v, nil
 }
 

@@ -185,7 +185,7 @@ os._exit(3)
 			t.Errorf("audit show has no line like %s:\n%s", want, show.stdout)
 		}
 	}
-	if list := s.proctor(t, "", "audit", "list", "-n", "1"); !regexp.MustCompile(`(?m)^` + v.Run + ` .* exit +3 +python-data +job\.py +\d+ +\d+$`).MatchString(list.stdout) {
+	if list := s.proctor(t, "", "audit", "list", "-n", "1"); !regexp.MustCompile(`(?m)^` + v.Run + ` .* exit +3 +python-data +job\.py +\d+ +complete +\d+$`).MatchString(list.stdout) {
 		t.Errorf("audit list:\n%s", list.stdout)
 	}
 }

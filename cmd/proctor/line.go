@@ -18,12 +18,12 @@ func line(e *audit.Event, withRun bool) string {
 		fmt.Fprintf(&b, " %s", e.Run)
 	}
 	if e.Process != nil {
-		fmt.Fprintf(&b, " %s[%d]", e.Process.Comm.Printable(), e.Process.PID)
+		fmt.Fprintf(&b, " %s[%d]", quote(e.Process.Comm), e.Process.PID)
 	}
 	fmt.Fprintf(&b, " %s", e.Kind)
 	switch {
 	case e.Open != nil:
-		fmt.Fprintf(&b, " %s %s", e.Open.Access, place(e.Open.Dir, e.Open.Path))
+		fmt.Fprintf(&b, " %s %s", e.Open.Access, place(e.Open.Dir, e.Open.Path, e.Open.Truncated))
 		if len(e.Open.Flags) > 0 {
 			fmt.Fprintf(&b, " (%s)", strings.Join(e.Open.Flags, ", "))
 		}
@@ -32,10 +32,10 @@ func line(e *audit.Event, withRun bool) string {
 		}
 		b.WriteString(failure(e.Open.Errno))
 	case e.Exec != nil:
-		fmt.Fprintf(&b, " %s", e.Exec.File.Printable())
+		fmt.Fprintf(&b, " %s", place("", e.Exec.File, e.Exec.Truncated))
 		for _, a := range e.Exec.Argv {
 			b.WriteByte(' ')
-			b.WriteString(quoteArg(a))
+			b.WriteString(quote(a))
 		}
 		if e.Exec.ArgvBytes > 0 {
 			b.WriteString(" …")
@@ -63,7 +63,7 @@ func line(e *audit.Event, withRun bool) string {
 		b.WriteString(failure(e.Net.Errno))
 	case e.Query != nil:
 		q := e.Query
-		fmt.Fprintf(&b, " %s %s %s (%s) %s", printable(q.Type), q.Name.Printable(), q.Decision, printable(q.Rule), printable(q.Code))
+		fmt.Fprintf(&b, " %s %s %s (%s) %s", printable(q.Type), quote(q.Name), q.Decision, printable(q.Rule), printable(q.Code))
 		for _, a := range q.Answers {
 			fmt.Fprintf(&b, " %s", a)
 		}
@@ -71,26 +71,34 @@ func line(e *audit.Event, withRun bool) string {
 		fmt.Fprintf(&b, " %s", flow(e.Flow))
 	case e.Scrub != nil:
 		fmt.Fprintf(&b, " credential %s taken out of the %s of an answer of %s, times: %d",
-			printable(e.Scrub.Credential), printable(e.Scrub.Where), e.Scrub.Name.Printable(), e.Scrub.Count)
+			printable(e.Scrub.Credential), printable(e.Scrub.Where), quote(e.Scrub.Name), e.Scrub.Count)
 	case e.Finding != nil:
 		f := e.Finding
 		fmt.Fprintf(&b, " %s: %s %s, the kernel saw %d, the gateway %d", f.What, f.Protocol, address(f.Address, f.Port), f.Kernel, f.Gateway)
 	case e.Start != nil:
-		fmt.Fprintf(&b, " %s in %s", printable(e.Start.Code.Name), e.Start.Image.Name)
+		fmt.Fprintf(&b, " %s in %s", quote(audit.Text(e.Start.Code.Name)), e.Start.Image.Name)
 	case e.End != nil:
 		fmt.Fprintf(&b, " %s: %s; events=%d lost=%d", e.End.Status, oneLine(e.End.Reason), e.End.Events, e.End.Lost)
 		if e.End.Raced > 0 {
 			fmt.Fprintf(&b, " raced=%d", e.End.Raced)
 		}
 	case e.Cut != nil:
-		fmt.Fprintf(&b, " the record was broken off in the middle of a line: %s", e.Cut.Line.Printable())
+		fmt.Fprintf(&b, " the record was broken off in the middle of a line: %s", quote(e.Cut.Line))
 	case e.Gap != nil:
 		fmt.Fprintf(&b, " %d events not shown: this reader was too slow, the records have them", e.Gap.Events)
 	}
 	if e.Repeat != nil {
-		fmt.Fprintf(&b, " — %d times more since %s", e.Repeat.Count, e.Repeat.First.Format("15:04:05.000"))
+		fmt.Fprintf(&b, " — %s more since %s", times(e.Repeat.Count), e.Repeat.First.Format("15:04:05.000"))
 	}
-	return b.String()
+	// A record that was damaged may have anything in any of its fields.
+	return oneLine(b.String())
+}
+
+func times(n uint64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 func failure(errno string) string {
@@ -100,21 +108,26 @@ func failure(errno string) string {
 	return " → " + errno
 }
 
-// place is a path and, where that is relative, what it starts from.
-func place(dir, path audit.Text) string {
-	if dir == "" {
-		return path.Printable()
+// place is a path, of which the front may be missing, and, where it is relative, what it starts
+// from.
+func place(dir, path audit.Text, truncated bool) string {
+	s := quote(path)
+	if truncated {
+		s = "…" + s
 	}
-	return path.Printable() + " in " + dir.Printable()
+	if dir != "" {
+		s += " in " + quote(dir)
+	}
+	return s
 }
 
 func endpoint(n *audit.Network) string {
 	if n.Protocol == "unix" {
-		return n.Name.Printable()
+		return quote(n.Name)
 	}
 	s := address(n.Address, n.Port)
 	if n.Host != "" {
-		s += " " + n.Host.Printable()
+		s += " " + quote(n.Host)
 	}
 	return s
 }
@@ -127,9 +140,9 @@ func address(a netip.Addr, port uint16) string {
 func target(d audit.Destination) string {
 	switch {
 	case d.Protocol == "dns":
-		return "dns " + d.Name.Printable()
+		return "dns " + quote(d.Name)
 	case d.Name != "":
-		return fmt.Sprintf("%s %s:%d", printable(d.Protocol), d.Name.Printable(), d.Port)
+		return fmt.Sprintf("%s %s:%d", printable(d.Protocol), quote(d.Name), d.Port)
 	}
 	return printable(d.Protocol) + " " + address(d.Address, d.Port)
 }
@@ -141,10 +154,10 @@ func flow(f *audit.Flow) string {
 		s += " by the proxy"
 	}
 	if f.Name != "" {
-		s += " " + f.Name.Printable()
+		s += " " + quote(f.Name)
 	}
 	if f.Claimed != "" {
-		s += " claimed to be for " + f.Claimed.Printable()
+		s += " claimed to be for " + quote(f.Claimed)
 	}
 	s += fmt.Sprintf(" %s (%s)", f.Decision, printable(f.Rule))
 	if f.Upstream.IsValid() {
@@ -169,14 +182,14 @@ func flow(f *audit.Flow) string {
 }
 
 func change(c *audit.Change) string {
-	s := string(c.Act) + " " + place(c.Dir, c.Path)
+	s := string(c.Act) + " " + place(c.Dir, c.Path, c.Truncated)
 	switch {
 	case c.Act == audit.ChangeSymlink:
-		s += " → " + c.Target.Printable()
+		s += " to " + quote(c.Target)
 	case c.To != "":
-		s += " to " + place(c.ToDir, c.To)
+		s += " to " + place(c.ToDir, c.To, false)
 	case c.Attribute != "":
-		s += " " + c.Attribute.Printable()
+		s += " " + quote(c.Attribute)
 	case c.Mode != "":
 		s += " " + c.Mode
 	case c.Owner != "":
@@ -202,11 +215,15 @@ func refused(r *audit.Refused) string {
 	return s + failure(r.Errno)
 }
 
-// quoteArg shows where an argument begins and ends.
-func quoteArg(a audit.Text) string {
-	s := a.Printable()
-	if s == "" || strings.ContainsAny(s, " '\"") {
-		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+// quote shows a name that the code chose, and where it begins and ends: nothing in it can be taken for
+// what stands around it.
+func quote(t audit.Text) string {
+	s := t.Printable()
+	if s != "" && strings.Trim(s, plainCharacters) == "" {
+		return s
 	}
-	return s
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
+
+// plainCharacters are those of names that need no quotes.
+const plainCharacters = `ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:@%+=,-~\`

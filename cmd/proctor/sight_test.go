@@ -75,6 +75,9 @@ func TestFloodHidesNothing(t *testing.T) {
 	} else if lost > 0 && !strings.Contains(v.Reason, fmt.Sprintf("%d connection attempts among them", lost)) {
 		t.Errorf("the reason is %q", v.Reason)
 	}
+	if !strings.Contains(v.Reason, " of its acts are not in its record, which may have 20000 (--audit-events)") {
+		t.Errorf("the reason is %q", v.Reason)
+	}
 	var lost uint64
 	for _, n := range v.Audit.LostByKind {
 		lost += n
