@@ -225,6 +225,7 @@ func (o *object) exec(v *Exec) {
 	o.optional("errno", v.Errno)
 	o.flag("truncated", v.Truncated)
 	o.flag("deleted", v.Deleted)
+	o.flag("raced", v.Raced)
 	o.close()
 }
 
@@ -239,11 +240,13 @@ func (o *object) network(v *Network) {
 	o.b = append(o.b, '"')
 	o.uint("port", uint64(v.Port))
 	o.optionalText("name", v.Name)
+	o.optionalText("dir", v.Dir)
 	o.optionalText("host", v.Host)
 	o.optional("decision", string(v.Decision))
 	o.optional("rule", v.Rule)
 	o.optional("errno", v.Errno)
 	o.flag("mapped", v.Mapped)
+	o.flag("raced", v.Raced)
 	o.close()
 }
 
@@ -265,6 +268,7 @@ func (o *object) change(v *Change) {
 	o.flag("unresolved", v.Unresolved)
 	o.flag("truncated", v.Truncated)
 	o.flag("deleted", v.Deleted)
+	o.flag("raced", v.Raced)
 	o.close()
 }
 

@@ -89,7 +89,10 @@ func (e *Event) Blocked() bool {
 }
 
 // Doubtful reports whether the event, or one that it is about, may name the wrong file.
-func (e *Event) Doubtful() bool { return e.Raced != nil || e.Open != nil && e.Open.Raced }
+func (e *Event) Doubtful() bool {
+	return e.Raced != nil || e.Open != nil && e.Open.Raced || e.Exec != nil && e.Exec.Raced ||
+		e.Change != nil && e.Change.Raced || e.Net != nil && e.Net.Raced
+}
 
 // Repeat says that a thread did again what it had done before: the same in every detail that
 // the record has. The event's own time is the last one's.
@@ -155,7 +158,7 @@ type Open struct {
 	Unresolved bool     `json:"unresolved,omitempty"`
 	Truncated  bool     `json:"truncated,omitempty"` // the path was longer than what was kept; its leaf is kept
 	Deleted    bool     `json:"deleted,omitempty"`   // no directory holds the file by this name: removed, memfd
-	Raced      bool     `json:"raced,omitempty"`     // a second thread may have put another file in this one's place
+	Raced      bool     `json:"raced,omitempty"`     // a second thread may have put another file in this one's place, or a path was renamed while it was read
 }
 
 // Exec is a program started in place of the caller, or the attempt.
@@ -172,6 +175,7 @@ type Exec struct {
 	Errno     string `json:"errno,omitempty"`     // symbolic, empty on success
 	Truncated bool   `json:"truncated,omitempty"` // of File
 	Deleted   bool   `json:"deleted,omitempty"`   // File, as in [Open]
+	Raced     bool   `json:"raced,omitempty"`     // a path was renamed while it was read
 }
 
 // Fork is the making of a process (threads are not reported).
@@ -202,12 +206,14 @@ type Network struct {
 	Protocol string     `json:"protocol"` // tcp, udp, or the protocol's number
 	Address  netip.Addr `json:"address"`
 	Port     uint16     `json:"port"`
-	Name     Text       `json:"name,omitempty"`     // of a UNIX socket; an abstract one starts with NUL
+	Name     Text       `json:"name,omitempty"`     // of a UNIX socket: its file's path, or what the caller gave where that failed; an abstract one starts with NUL
+	Dir      Text       `json:"dir,omitempty"`      // what a relative Name that failed starts from
 	Host     Text       `json:"host,omitempty"`     // that the address stands for in this run
 	Decision Decision   `json:"decision,omitempty"` // empty on binds and listens, which stay inside the run
 	Rule     string     `json:"rule,omitempty"`     // which rule decided: "loopback", "no network granted"
 	Errno    string     `json:"errno,omitempty"`    // of a bind or listen that failed
 	Mapped   bool       `json:"mapped,omitempty"`   // the caller wrote it as ::ffff:a.b.c.d; of a datagram: an IPv6 socket sent it
+	Raced    bool       `json:"raced,omitempty"`    // a path was renamed while it was read
 }
 
 // Change is what was done to a name or an attribute of a file. A file that was named by a
@@ -229,6 +235,7 @@ type Change struct {
 	Unresolved bool `json:"unresolved,omitempty"`
 	Truncated  bool `json:"truncated,omitempty"` // a path or string was longer than what was kept
 	Deleted    bool `json:"deleted,omitempty"`   // the file of a descriptor has no name any more
+	Raced      bool `json:"raced,omitempty"`     // a path was renamed while it was read, or a string could not be read any more
 }
 
 // ChangeAct says what a [Change] did.

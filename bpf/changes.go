@@ -108,7 +108,7 @@ func decodeChange(raw []byte) (*audit.Change, error) {
 	path, first := p.path(v.Path)
 	dir, base := p.path(v.Dir)
 	to, second := p.path(v.To)
-	toDir, _ := p.path(v.ToDir)
+	toDir, toBase := p.path(v.ToDir)
 	if err := p.end(); err != nil {
 		return nil, err
 	}
@@ -116,6 +116,7 @@ func decodeChange(raw []byte) (*audit.Change, error) {
 		Act: act, Path: path, Dir: dir, Errno: errno(v.Result),
 		Unresolved: first.unresolved, Deleted: first.deleted,
 		Truncated: first.truncated || second.truncated,
+		Raced:     first.raced || base.raced || second.raced || toBase.raced,
 	}
 	if path == "" && dir != "" && !first.truncated && c.Errno == "" && slices.Contains(emptyPath, act) {
 		// The descriptor was the file's own: AT_EMPTY_PATH, or no path at all.

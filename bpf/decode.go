@@ -196,7 +196,7 @@ func decodeOpen(raw []byte) (*audit.Open, error) {
 	}
 	p := parts{rest: rest}
 	path, flags := p.path(v.Path)
-	dir, _ := p.path(v.Dir)
+	dir, base := p.path(v.Dir)
 	if err := p.end(); err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func decodeOpen(raw []byte) (*audit.Open, error) {
 		Unresolved: flags.unresolved,
 		Truncated:  flags.truncated,
 		Deleted:    flags.deleted,
-		Raced:      flags.raced,
+		Raced:      flags.raced || base.raced,
 	}
 	if v.Marks&uint32(kernOpenMarkOPEN_MEMFD) != 0 {
 		open.Flags = []string{"memfd"}
@@ -224,7 +224,7 @@ func decodeExec(raw []byte) (*audit.Exec, error) {
 	}
 	p := parts{rest: rest}
 	file, flags := p.path(v.File)
-	dir, _ := p.path(v.Cwd)
+	dir, base := p.path(v.Cwd)
 	script, _ := p.path(v.Script)
 	argv, env := p.take(v.ArgvLen), p.take(v.EnvLen)
 	if err := p.end(); err != nil {
@@ -242,6 +242,7 @@ func decodeExec(raw []byte) (*audit.Exec, error) {
 		Errno:     errno(v.Result),
 		Truncated: flags.truncated,
 		Deleted:   flags.deleted,
+		Raced:     flags.raced || base.raced,
 	}
 	if v.ArgvSize > v.ArgvLen {
 		exec.ArgvBytes = v.ArgvSize
@@ -318,10 +319,12 @@ func decodeNet(raw []byte) (*audit.Network, error) {
 	}
 	p := parts{rest: rest}
 	name := p.take(v.NameLen)
+	path, flags := p.path(v.Path)
 	if err := p.end(); err != nil {
 		return nil, err
 	}
 	n := &audit.Network{
+		Raced:    flags.raced,
 		Protocol: protocolName(v.Protocol),
 		Port:     v.Port,
 		Mapped:   v.Mapped != 0,
@@ -334,7 +337,9 @@ func decodeNet(raw []byte) (*audit.Network, error) {
 		n.Address = netip.AddrFrom16(v.Address)
 	case 1:
 		n.Protocol = "unix"
-		n.Name = socketName(name)
+		if n.Name, n.Dir = socketName(name), path; n.Name == "" {
+			n.Name, n.Dir = path, ""
+		}
 	case 0: // a packet whose header could not be read, or a socket of another family
 		n.Address = netip.Addr{}
 	default:

@@ -13,6 +13,23 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type kernActKey struct {
+	_      structs.HostLayout
+	Thread uint64
+	Kind   uint64
+}
+
+type kernActSocket struct {
+	_        structs.HostLayout
+	Sk       uint64
+	Address  [16]uint8
+	Port     uint16
+	Protocol uint16
+	Family   uint8
+	Mapped   uint8
+	Unused   [2]uint8
+}
+
 type kernArmArgs struct {
 	_  structs.HostLayout
 	Id uint64
@@ -218,12 +235,14 @@ type kernNetEvent struct {
 	Rule     uint8
 	Result   int32
 	NameLen  uint32
+	Path     kernPathPart
 }
 
 type kernNetRecord struct {
 	_     structs.HostLayout
 	Event kernNetEvent
-	Data  [128]uint8
+	Data  [4228]uint8
+	_     [4]byte
 }
 
 type kernNetRule uint32
@@ -263,9 +282,14 @@ type kernOpenRecord struct {
 }
 
 type kernPathBuffer struct {
-	_     structs.HostLayout
-	Bytes [4352]uint8
-	At    uint32
+	_         structs.HostLayout
+	Bytes     [4352]uint8
+	At        uint32
+	Seen      uint32
+	Moved     uint32
+	Sequences [2048]uint32
+	_         [4]byte
+	Dentries  [2048]uint64
 }
 
 type kernPathMark uint32
@@ -374,19 +398,20 @@ type kernSlot struct {
 	_     structs.HostLayout
 	Files uint64
 	Fd    uint64
+	File  uint64
 }
 
 type kernSlotUse struct {
-	_           structs.HostLayout
-	Opened      uint64
-	Swapped     uint64
-	SwappedFile uint64
-	File        uint64
-	Inode       uint64
-	Seq         uint64
-	Name        uint64
-	Opener      uint32
-	Swapper     uint32
+	_        structs.HostLayout
+	Opened   uint64
+	Inode    uint64
+	Seq      uint64
+	Name     uint64
+	Swapped  uint64
+	Opener   uint32
+	Swapper  uint32
+	ToLowest uint32
+	Unused   uint32
 }
 
 type kernSteerKey struct {
@@ -400,6 +425,7 @@ type kernSteerKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	kernMapActSockets        = "act_sockets"
 	kernMapAtExit            = "at_exit"
 	kernMapChangeRecords     = "change_records"
 	kernMapCounters          = "counters"
@@ -419,6 +445,8 @@ const (
 	kernMapSlots             = "slots"
 	kernMapSteered           = "steered"
 	kernProgArm              = "arm"
+	kernProgBound4           = "bound4"
+	kernProgBound6           = "bound6"
 	kernProgConnect4         = "connect4"
 	kernProgConnect6         = "connect6"
 	kernProgCreate           = "create"
@@ -427,9 +455,11 @@ const (
 	kernProgExitBind         = "exit_bind"
 	kernProgExitChange       = "exit_change"
 	kernProgExitClone3       = "exit_clone3"
+	kernProgExitDup          = "exit_dup"
 	kernProgExitDup3         = "exit_dup3"
 	kernProgExitExecve       = "exit_execve"
 	kernProgExitExecveat     = "exit_execveat"
+	kernProgExitFcntl        = "exit_fcntl"
 	kernProgExitListen       = "exit_listen"
 	kernProgExitMemfdCreate  = "exit_memfd_create"
 	kernProgExitOpenat       = "exit_openat"
@@ -439,13 +469,16 @@ const (
 	kernProgExited           = "exited"
 	kernProgForked           = "forked"
 	kernProgLevel            = "level"
+	kernProgListens          = "listens"
 	kernProgPreempts         = "preempts"
 	kernProgRawBind          = "raw_bind"
 	kernProgRawChange        = "raw_change"
 	kernProgRawClone3        = "raw_clone3"
+	kernProgRawDup           = "raw_dup"
 	kernProgRawDup3          = "raw_dup3"
 	kernProgRawExecve        = "raw_execve"
 	kernProgRawExecveat      = "raw_execveat"
+	kernProgRawFcntl         = "raw_fcntl"
 	kernProgRawListen        = "raw_listen"
 	kernProgRawMemfdCreate   = "raw_memfd_create"
 	kernProgRawOpenat        = "raw_openat"
@@ -513,6 +546,8 @@ type kernSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernProgramSpecs struct {
 	Arm             *ebpf.ProgramSpec `ebpf:"arm"`
+	Bound4          *ebpf.ProgramSpec `ebpf:"bound4"`
+	Bound6          *ebpf.ProgramSpec `ebpf:"bound6"`
 	Connect4        *ebpf.ProgramSpec `ebpf:"connect4"`
 	Connect6        *ebpf.ProgramSpec `ebpf:"connect6"`
 	Create          *ebpf.ProgramSpec `ebpf:"create"`
@@ -521,9 +556,11 @@ type kernProgramSpecs struct {
 	ExitBind        *ebpf.ProgramSpec `ebpf:"exit_bind"`
 	ExitChange      *ebpf.ProgramSpec `ebpf:"exit_change"`
 	ExitClone3      *ebpf.ProgramSpec `ebpf:"exit_clone3"`
+	ExitDup         *ebpf.ProgramSpec `ebpf:"exit_dup"`
 	ExitDup3        *ebpf.ProgramSpec `ebpf:"exit_dup3"`
 	ExitExecve      *ebpf.ProgramSpec `ebpf:"exit_execve"`
 	ExitExecveat    *ebpf.ProgramSpec `ebpf:"exit_execveat"`
+	ExitFcntl       *ebpf.ProgramSpec `ebpf:"exit_fcntl"`
 	ExitListen      *ebpf.ProgramSpec `ebpf:"exit_listen"`
 	ExitMemfdCreate *ebpf.ProgramSpec `ebpf:"exit_memfd_create"`
 	ExitOpenat      *ebpf.ProgramSpec `ebpf:"exit_openat"`
@@ -533,13 +570,16 @@ type kernProgramSpecs struct {
 	Exited          *ebpf.ProgramSpec `ebpf:"exited"`
 	Forked          *ebpf.ProgramSpec `ebpf:"forked"`
 	Level           *ebpf.ProgramSpec `ebpf:"level"`
+	Listens         *ebpf.ProgramSpec `ebpf:"listens"`
 	Preempts        *ebpf.ProgramSpec `ebpf:"preempts"`
 	RawBind         *ebpf.ProgramSpec `ebpf:"raw_bind"`
 	RawChange       *ebpf.ProgramSpec `ebpf:"raw_change"`
 	RawClone3       *ebpf.ProgramSpec `ebpf:"raw_clone3"`
+	RawDup          *ebpf.ProgramSpec `ebpf:"raw_dup"`
 	RawDup3         *ebpf.ProgramSpec `ebpf:"raw_dup3"`
 	RawExecve       *ebpf.ProgramSpec `ebpf:"raw_execve"`
 	RawExecveat     *ebpf.ProgramSpec `ebpf:"raw_execveat"`
+	RawFcntl        *ebpf.ProgramSpec `ebpf:"raw_fcntl"`
 	RawListen       *ebpf.ProgramSpec `ebpf:"raw_listen"`
 	RawMemfdCreate  *ebpf.ProgramSpec `ebpf:"raw_memfd_create"`
 	RawOpenat       *ebpf.ProgramSpec `ebpf:"raw_openat"`
@@ -558,6 +598,7 @@ type kernProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernMapSpecs struct {
+	ActSockets    *ebpf.MapSpec `ebpf:"act_sockets"`
 	AtExit        *ebpf.MapSpec `ebpf:"at_exit"`
 	ChangeRecords *ebpf.MapSpec `ebpf:"change_records"`
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
@@ -614,6 +655,7 @@ func (o *kernObjects) Close() error {
 //
 // It can be passed to loadKernObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernMaps struct {
+	ActSockets    *ebpf.Map `ebpf:"act_sockets"`
 	AtExit        *ebpf.Map `ebpf:"at_exit"`
 	ChangeRecords *ebpf.Map `ebpf:"change_records"`
 	Counters      *ebpf.Map `ebpf:"counters"`
@@ -636,6 +678,7 @@ type kernMaps struct {
 
 func (m *kernMaps) Close() error {
 	return _KernClose(
+		m.ActSockets,
 		m.AtExit,
 		m.ChangeRecords,
 		m.Counters,
@@ -678,6 +721,8 @@ type kernVariables struct {
 // It can be passed to loadKernObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernPrograms struct {
 	Arm             *ebpf.Program `ebpf:"arm"`
+	Bound4          *ebpf.Program `ebpf:"bound4"`
+	Bound6          *ebpf.Program `ebpf:"bound6"`
 	Connect4        *ebpf.Program `ebpf:"connect4"`
 	Connect6        *ebpf.Program `ebpf:"connect6"`
 	Create          *ebpf.Program `ebpf:"create"`
@@ -686,9 +731,11 @@ type kernPrograms struct {
 	ExitBind        *ebpf.Program `ebpf:"exit_bind"`
 	ExitChange      *ebpf.Program `ebpf:"exit_change"`
 	ExitClone3      *ebpf.Program `ebpf:"exit_clone3"`
+	ExitDup         *ebpf.Program `ebpf:"exit_dup"`
 	ExitDup3        *ebpf.Program `ebpf:"exit_dup3"`
 	ExitExecve      *ebpf.Program `ebpf:"exit_execve"`
 	ExitExecveat    *ebpf.Program `ebpf:"exit_execveat"`
+	ExitFcntl       *ebpf.Program `ebpf:"exit_fcntl"`
 	ExitListen      *ebpf.Program `ebpf:"exit_listen"`
 	ExitMemfdCreate *ebpf.Program `ebpf:"exit_memfd_create"`
 	ExitOpenat      *ebpf.Program `ebpf:"exit_openat"`
@@ -698,13 +745,16 @@ type kernPrograms struct {
 	Exited          *ebpf.Program `ebpf:"exited"`
 	Forked          *ebpf.Program `ebpf:"forked"`
 	Level           *ebpf.Program `ebpf:"level"`
+	Listens         *ebpf.Program `ebpf:"listens"`
 	Preempts        *ebpf.Program `ebpf:"preempts"`
 	RawBind         *ebpf.Program `ebpf:"raw_bind"`
 	RawChange       *ebpf.Program `ebpf:"raw_change"`
 	RawClone3       *ebpf.Program `ebpf:"raw_clone3"`
+	RawDup          *ebpf.Program `ebpf:"raw_dup"`
 	RawDup3         *ebpf.Program `ebpf:"raw_dup3"`
 	RawExecve       *ebpf.Program `ebpf:"raw_execve"`
 	RawExecveat     *ebpf.Program `ebpf:"raw_execveat"`
+	RawFcntl        *ebpf.Program `ebpf:"raw_fcntl"`
 	RawListen       *ebpf.Program `ebpf:"raw_listen"`
 	RawMemfdCreate  *ebpf.Program `ebpf:"raw_memfd_create"`
 	RawOpenat       *ebpf.Program `ebpf:"raw_openat"`
@@ -722,6 +772,8 @@ type kernPrograms struct {
 func (p *kernPrograms) Close() error {
 	return _KernClose(
 		p.Arm,
+		p.Bound4,
+		p.Bound6,
 		p.Connect4,
 		p.Connect6,
 		p.Create,
@@ -730,9 +782,11 @@ func (p *kernPrograms) Close() error {
 		p.ExitBind,
 		p.ExitChange,
 		p.ExitClone3,
+		p.ExitDup,
 		p.ExitDup3,
 		p.ExitExecve,
 		p.ExitExecveat,
+		p.ExitFcntl,
 		p.ExitListen,
 		p.ExitMemfdCreate,
 		p.ExitOpenat,
@@ -742,13 +796,16 @@ func (p *kernPrograms) Close() error {
 		p.Exited,
 		p.Forked,
 		p.Level,
+		p.Listens,
 		p.Preempts,
 		p.RawBind,
 		p.RawChange,
 		p.RawClone3,
+		p.RawDup,
 		p.RawDup3,
 		p.RawExecve,
 		p.RawExecveat,
+		p.RawFcntl,
 		p.RawListen,
 		p.RawMemfdCreate,
 		p.RawOpenat,

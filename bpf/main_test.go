@@ -38,6 +38,7 @@ var acts = map[string]func(args []string) error{
 	"repeat":   actRepeat,
 	"nap":      actNap,
 	"spray":    actSpray,
+	"rename":   actRename,
 	"swap":     actSwap,
 	"swapbind": actSwapBind,
 	"inherit":  actInherit,

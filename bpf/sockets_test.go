@@ -59,7 +59,8 @@ func actBind(args []string) error {
 func TestBinds(t *testing.T) {
 	h := newHost(t)
 	b := h.box(t, "bind", 0)
-	b.act(t, "bind", testenv.Dir(t))
+	dir := testenv.Dir(t)
+	b.act(t, "bind", dir)
 
 	type record struct {
 		Kind audit.Kind
@@ -67,7 +68,7 @@ func TestBinds(t *testing.T) {
 	}
 	tcp4 := audit.Network{Protocol: "tcp", Address: netip.MustParseAddr("127.0.0.1"), Port: 4670}
 	tcp6 := audit.Network{Protocol: "tcp", Address: netip.MustParseAddr("::"), Port: 4671}
-	file := audit.Network{Protocol: "unix", Name: "socket"}
+	file := audit.Network{Protocol: "unix", Name: audit.Text(dir + "/socket")}
 	failed := func(n audit.Network, errno string) audit.Network { n.Errno = errno; return n }
 	want := []record{
 		{audit.KindBind, tcp4}, {audit.KindListen, tcp4},
@@ -77,7 +78,7 @@ func TestBinds(t *testing.T) {
 		{audit.KindBind, audit.Network{Protocol: "udp", Address: netip.MustParseAddr("192.0.2.1"), Port: 4673, Errno: "EADDRNOTAVAIL"}},
 		{audit.KindBind, file}, {audit.KindListen, file},
 		{audit.KindBind, audit.Network{Protocol: "unix", Name: "\x00abs\x00tract"}},
-		{audit.KindBind, failed(file, "EADDRINUSE")},
+		{audit.KindBind, audit.Network{Protocol: "unix", Name: "socket", Dir: audit.Text(dir), Errno: "EADDRINUSE"}},
 	}
 	var got []record
 	for _, e := range b.record(t) {

@@ -139,6 +139,7 @@ AT_EXIT(change, renameat2)
 	if (shape->to)
 		at = name_at(task, &args, record->data, at, shape->to, shape->to_dir,
 			     shape->to_is_text, fault, &event->to, &event->to_dir);
+	note_doubt(run, event->path.marks | event->dir.marks | event->to.marks | event->to_dir.marks);
 	at = at_most(at, 4 * PART_CAP);
 	__builtin_memset(&record->data[at], 0, 8);
 	describe(&event->head.who, task);

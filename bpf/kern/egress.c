@@ -171,6 +171,9 @@ static __always_inline int judge(struct bpf_sock_addr *ctx, struct net_event *ev
 		count(COUNTER_NO_POLICY_CONNECT);
 		return REFUSE;
 	}
+	/* A datagram with options on a connected socket gives no address: it goes where that is. */
+	if (kind == EVENT_SEND && !ctx->user_family && !ctx->user_port)
+		return ALLOW;
 	if (loopback && !run->armed)
 		return ALLOW;
 	event->protocol = ctx->protocol;
@@ -245,6 +248,45 @@ int sendmsg6(struct bpf_sock_addr *ctx)
 	return judge6(ctx, EVENT_SEND);
 }
 
+/* Notes what a bind has given a socket, for the exit of the call (sockets.c). */
+static __always_inline int note_bound(struct bpf_sock *ctx, const __be32 address[4], bool v6)
+{
+	struct act_key key = { .thread = bpf_get_current_pid_tgid(), .kind = EVENT_BIND };
+	struct act_socket bound = {};
+	struct net_event event = {};
+	__u64 id;
+
+	if (!current_run(&id))
+		return ALLOW; /* it can have made no socket */
+	if (v6)
+		destination6(&event, address);
+	else
+		destination4(&event, address[0]);
+	__builtin_memcpy(bound.address, event.address, sizeof(bound.address));
+	bound.family = event.family;
+	bound.mapped = event.mapped;
+	bound.protocol = ctx->protocol;
+	bound.port = ctx->src_port;
+	bpf_map_update_elem(&act_sockets, &key, &bound, BPF_ANY);
+	return ALLOW;
+}
+
+SEC("cgroup/post_bind4")
+int bound4(struct bpf_sock *ctx)
+{
+	__be32 address[4] = { ctx->src_ip4 };
+
+	return note_bound(ctx, address, false);
+}
+
+SEC("cgroup/post_bind6")
+int bound6(struct bpf_sock *ctx)
+{
+	__be32 address[4] = { ctx->src_ip6[0], ctx->src_ip6[1], ctx->src_ip6[2], ctx->src_ip6[3] };
+
+	return note_bound(ctx, address, true);
+}
+
 /* Called for AF_INET and AF_INET6 alone; other families are seccomp's to refuse. */
 SEC("cgroup/sock_create")
 int create(struct bpf_sock *ctx)
@@ -298,6 +340,9 @@ static __always_inline bool headers(struct __sk_buff *skb, struct net_event *eve
 		p->source[2] = bpf_htonl(0xffff);
 		if (bpf_skb_load_bytes(skb, 9, &byte, 1) ||
 		    bpf_skb_load_bytes(skb, 12, &p->source[3], sizeof(p->source[3])))
+			return false;
+		/* Of options, some have a packet go elsewhere afterwards. */
+		if (transport != 20)
 			return false;
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		if (bpf_skb_load_bytes(skb, 24, address, sizeof(address)))

@@ -69,7 +69,7 @@ enum path_mark {
 	PATH_TRUNCATED = 2, /* the front is missing (unresolved: the end) */
 	PATH_DELETED = 4, /* the name is no longer in its directory */
 	PATH_PSEUDO = 8, /* no place in the tree: a struct pseudo precedes the name */
-	PATH_RACED = 16, /* a second thread may have exchanged the descriptor */
+	PATH_RACED = 16, /* it may be another: what it is of was exchanged or renamed meanwhile */
 };
 
 /* A file without a place in the tree: a pipe, a memfd, a namespace. */
@@ -155,6 +155,7 @@ struct net_event {
 	__u8 rule; /* enum net_rule */
 	__s32 result; /* of a bind or listen: 0, or -errno */
 	__u32 name_len; /* UNIX: abstract names start with NUL */
+	struct path_part path; /* UNIX: where its file is, instead of a name; or what a name that failed starts from */
 };
 
 enum change_act {
@@ -203,6 +204,7 @@ struct raced_event {
 
 enum record_caps {
 	PART_CAP = sizeof(struct pseudo) + PATH_CAP,
+	SUN_CAP = 108, /* bytes of a UNIX socket's name */
 };
 
 struct open_record {
@@ -222,7 +224,7 @@ struct change_record {
 
 struct net_record {
 	struct net_event event;
-	__u8 data[128];
+	__u8 data[SUN_CAP + PART_CAP + 8];
 };
 
 #endif

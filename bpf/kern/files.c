@@ -24,9 +24,10 @@ static __always_inline void pad(__u8 *data, __u64 at)
 }
 
 /* How a program learns what an open was about. flags are the caller's; of these only
- * what the file does not remember is used when the open succeeded. */
+ * what the file does not remember is used when the open succeeded. in_root says that every name
+ * starts from dirfd. */
 static __always_inline void opened(long result, __s32 dirfd, const void *name, __u32 flags,
-				   __u32 open_marks, __u64 id, struct run *run,
+				   __u32 open_marks, bool in_root, __u64 id, struct run *run,
 				   struct task_struct *task)
 {
 	enum { FORGOTTEN = O_CREAT | O_EXCL | O_TRUNC };
@@ -36,8 +37,9 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 	struct open_event *event;
 	struct slot slot = {};
 	struct given *given = NULL;
-	bool shared, gone;
-	__u64 mark, seq, len;
+	bool shared, doubt = false;
+	__u64 mark, seq, len, since = 0;
+	__u32 me = 0;
 
 	if (!record) {
 		lose(run, EVENT_OPEN);
@@ -54,44 +56,45 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 			count(COUNTER_DESCRIPTOR_GONE);
 	}
 	if (file) {
-		event->flags = READ(struct file, file, f_flags) | (flags & FORGOTTEN);
+		event->flags = READ(struct file, file, f_flags);
+		if (!(event->flags & O_PATH))
+			event->flags |= flags & FORGOTTEN;
 		identify(file, &event->file);
 		file_path(file, record->data, &event->path);
 		mark = event->file.inode;
 		shared = shares_table(task, &slot);
 		slot.fd = result;
 		given = shared ? read_given(name) : NULL;
-		if (given && doubtful(task, &slot, file, mark, given, record->data, event->path.len)) {
-			event->path.marks |= PATH_RACED;
-			__sync_fetch_and_add(&run->raced, 1);
-		}
+		since = last_act(task);
+		slot.file = (__u64)file;
+		me = READ(struct task_struct, task, pid);
+		doubt = given && doubtful(&slot, mark, given, me, since);
 	} else {
 		__builtin_memset(&event->file, 0, sizeof(event->file));
 		event->flags = flags;
-		gone = result >= 0 && shares_table(task, &slot);
+		doubt = result >= 0 && shares_table(task, &slot);
 		user_string(name, record->data, PATH_CAP, result == -EFAULT, &event->path);
 		mark = event->path.len;
-		if (gone) {
-			event->path.marks |= PATH_RACED;
-			__sync_fetch_and_add(&run->raced, 1);
-		}
 	}
+	if (doubt)
+		event->path.marks |= PATH_RACED;
 	len = at_most(event->path.len, PART_CAP);
-	if (!file && (!len || record->data[0] != '/')) {
+	if (!file && (in_root || !len || record->data[0] != '/')) {
 		directory(task, dirfd, &record->data[len], &event->dir);
 		len += event->dir.len;
 	}
+	note_doubt(run, event->path.marks | event->dir.marks);
 	len = at_most(len, 2 * PART_CAP);
 	pad(record->data, len);
 	describe(&event->head.who, task);
 	seq = send_act(id, run, &event->head, sizeof(*event) + len, EVENT_OPEN, mark);
-	if (given)
-		remember(task, &slot, file, mark, given, seq);
+	if (given && remember(&slot, mark, given, seq, me, since) && !doubt && seq)
+		send_raced(id, run, task, seq);
 }
 
-/* A program on the exit of one of the calls that open a file. dirfd, name, flags and marks
- * are expressions of regs, the registers of the call. */
-#define OPEN_PROGRAM(call, dirfd, name, flags, marks)                                       \
+/* A program on the exit of one of the calls that open a file. dirfd, name, flags, marks and
+ * in_root are expressions of regs, the registers of the call. */
+#define OPEN_PROGRAM(call, dirfd, name, flags, marks, in_root)                              \
 	AT_EXIT(call, call)                                                                \
 	{                                                                                  \
 		struct task_struct *task;                                                  \
@@ -105,7 +108,8 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 		task = bpf_get_current_task_btf();                                         \
 		regs = registers(task);                                                    \
 		if (regs)                                                                  \
-			opened(ret, dirfd, (void *)name, flags, marks, id, run, task);     \
+			opened(ret, dirfd, (void *)name, flags, marks, in_root, id, run,   \
+			       task);                                                      \
 		else                                                                       \
 			lose(run, EVENT_OPEN);                                             \
 		return 0;                                                                  \
@@ -121,10 +125,20 @@ static __always_inline __u32 how_flags(struct pt_regs *regs, long result)
 	return flags;
 }
 
-OPEN_PROGRAM(openat, ARG1(regs), ARG2(regs), ARG3(regs), 0)
-OPEN_PROGRAM(openat2, ARG1(regs), ARG2(regs), how_flags(regs, ret), 0)
-OPEN_PROGRAM(memfd_create, AT_FDCWD, ARG1(regs), O_RDWR | O_CREAT, OPEN_MEMFD)
+/* Whether it has RESOLVE_IN_ROOT in its third word. */
+static __always_inline bool how_in_root(struct pt_regs *regs)
+{
+	enum { RESOLVE_IN_ROOT = 0x10 };
+	__u64 resolve = 0;
+
+	bpf_probe_read_user(&resolve, sizeof(resolve), (void *)ARG3(regs) + 2 * sizeof(__u64));
+	return resolve & RESOLVE_IN_ROOT;
+}
+
+OPEN_PROGRAM(openat, ARG1(regs), ARG2(regs), ARG3(regs), 0, false)
+OPEN_PROGRAM(openat2, ARG1(regs), ARG2(regs), how_flags(regs, ret), 0, how_in_root(regs))
+OPEN_PROGRAM(memfd_create, AT_FDCWD, ARG1(regs), O_RDWR | O_CREAT, OPEN_MEMFD, false)
 #if defined(__TARGET_ARCH_x86)
-OPEN_PROGRAM(open, AT_FDCWD, ARG1(regs), ARG2(regs), 0)
-OPEN_PROGRAM(creat, AT_FDCWD, ARG1(regs), O_CREAT | O_WRONLY | O_TRUNC, 0)
+OPEN_PROGRAM(open, AT_FDCWD, ARG1(regs), ARG2(regs), 0, false)
+OPEN_PROGRAM(creat, AT_FDCWD, ARG1(regs), O_CREAT | O_WRONLY | O_TRUNC, 0, false)
 #endif

@@ -89,11 +89,20 @@ struct inode {
 	void *i_private;
 };
 
+struct seqcount {
+	unsigned int sequence; /* odd while the dentry is renamed */
+};
+
+struct seqcount_spinlock {
+	struct seqcount seqcount;
+};
+
 struct hlist_bl_node {
 	struct hlist_bl_node **pprev;
 };
 
 struct dentry {
+	struct seqcount_spinlock d_seq;
 	struct hlist_bl_node d_hash;
 	struct dentry *d_parent;
 	struct qstr d_name;
@@ -130,21 +139,6 @@ struct fdtable {
 typedef struct {
 	int counter;
 } atomic_t;
-
-/* The count of a file's references, since 6.13 and before. */
-struct file___ref {
-	struct {
-		struct {
-			long long counter;
-		} refcnt;
-	} f_ref;
-};
-
-struct file___count {
-	struct {
-		long long counter;
-	} f_count;
-};
 
 struct files_struct {
 	atomic_t count;
@@ -211,6 +205,7 @@ struct sock_common {
 	__be32 skc_rcv_saddr;
 	__u16 skc_num; /* host order */
 	unsigned short skc_family;
+	unsigned char skc_state;
 	struct in6_addr skc_v6_rcv_saddr;
 };
 
@@ -227,8 +222,13 @@ struct unix_address {
 	int len; /* of the whole sockaddr_un */
 };
 
+struct netlink_sock {
+	bool bound;
+};
+
 struct unix_sock {
 	struct unix_address *addr;
+	struct path path; /* of its file, where it has one */
 };
 
 struct kernel_siginfo {
@@ -343,6 +343,19 @@ static __always_inline __u64 at_most(__u64 n, __u64 cap)
 	return n;
 }
 
+/* What was read before stays before what is read next. On x86 it does; an atomic addition that is
+ * asked for its result is a full barrier elsewhere. */
+#if defined(__TARGET_ARCH_x86)
+#define READ_BARRIER() barrier()
+#else
+#define READ_BARRIER()                                                                     \
+	({                                                                                 \
+		__u64 __any = 0;                                                           \
+		barrier_var(__any);                                                        \
+		__sync_fetch_and_add(&__any, 1);                                           \
+	})
+#endif
+
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 
 /* A field of a kernel object, whatever kind of pointer leads there. From Linux 6.2 on it
@@ -391,6 +404,10 @@ enum {
 	O_EXCL = 0200,
 	O_TRUNC = 01000,
 	O_RDWR = 02,
+	O_PATH = 010000000,
+	F_DUPFD = 0,
+	F_DUPFD_CLOEXEC = 1030,
+	TCP_LISTEN = 10,
 	NSFS_MAGIC = 0x6e736673,
 	SOCKFS_MAGIC = 0x534f434b,
 };

@@ -12,6 +12,8 @@
 enum walk_limits {
 	NAME_CAP = 256, /* NAME_MAX and a slash */
 	WALK_STEPS = 4096, /* components and mounts: more than PATH_CAP can hold */
+	WALK_TRIES = 4,
+	SEEN_CAP = 2048, /* components that PATH_CAP can hold */
 };
 
 /* Filled from the end of bytes towards the front: the leaf comes first. at is here, and not
@@ -21,6 +23,10 @@ enum walk_limits {
 struct path_buffer {
 	__u8 bytes[PATH_CAP + NAME_CAP];
 	__u32 at; /* start of what is written */
+	__u32 seen; /* dentries whose names and parents were read */
+	__u32 moved; /* one of them was renamed meanwhile */
+	__u32 sequences[SEEN_CAP]; /* theirs, before they were read */
+	__u64 dentries[SEEN_CAP];
 };
 
 /* The walk's buffer, one for each CPU: the tracing programs that use it run with
@@ -41,6 +47,11 @@ struct walk {
 	bool done;
 };
 
+static __always_inline __u32 sequence(const struct dentry *dentry)
+{
+	return READ(struct dentry, dentry, d_seq.seqcount.sequence);
+}
+
 static long walk_step(__u32 step, struct walk *w)
 {
 	__u32 zero = 0;
@@ -48,7 +59,7 @@ static long walk_step(__u32 step, struct walk *w)
 	struct vfsmount *mnt = w->mnt;
 	struct dentry *dentry = w->dentry;
 	struct dentry *parent;
-	__u32 at, len;
+	__u32 at, len, seq, n;
 
 	if (!buffer)
 		return 1;
@@ -69,6 +80,16 @@ static long walk_step(__u32 step, struct walk *w)
 		w->mnt = (void *)above + bpf_core_field_offset(struct mount, mnt);
 		return 0;
 	}
+	n = buffer->seen;
+	if (n >= SEEN_CAP) {
+		buffer->moved = 1; /* more than a path can have */
+		return 1;
+	}
+	seq = sequence(dentry);
+	buffer->dentries[n] = (__u64)dentry;
+	buffer->sequences[n] = seq;
+	buffer->seen = n + 1;
+	READ_BARRIER();
 	parent = READ(struct dentry, dentry, d_parent);
 	if (parent == dentry) {
 		w->done = true;
@@ -89,6 +110,22 @@ static long walk_step(__u32 step, struct walk *w)
 	buffer->at = at;
 	w->dentry = parent;
 	return 0;
+}
+
+/* Whether a name or a parent that was read has changed since. */
+static long check_step(__u32 step, void *unused)
+{
+	__u32 zero = 0;
+	struct path_buffer *buffer = bpf_map_lookup_elem(&path_buffers, &zero);
+	__u32 seq;
+
+	if (!buffer || step >= SEEN_CAP || step >= buffer->seen)
+		return 1;
+	seq = buffer->sequences[step];
+	if (!(seq & 1) && sequence((struct dentry *)buffer->dentries[step]) == seq)
+		return 0;
+	buffer->moved = 1;
+	return 1;
 }
 
 /* A file whose dentry hangs in no tree. Writes its identity and its name. */
@@ -136,13 +173,13 @@ __noinline int place_path(struct place *place, struct part *part, struct path_pa
 	struct fs_struct *fs = READ(struct task_struct, task, fs);
 	struct path_buffer *buffer;
 	__u32 zero = 0;
-	__u32 at, len;
+	__u32 at, len, try;
 	__u8 *out;
 
 	if (!place || !part || !info)
 		return 0;
-	w.dentry = dentry = (void *)place->dentry;
-	w.mnt = mnt = (void *)place->mnt;
+	dentry = (void *)place->dentry;
+	mnt = (void *)place->mnt;
 	parent = READ(struct dentry, dentry, d_parent);
 	out = part->bytes;
 	info->marks = 0;
@@ -160,10 +197,30 @@ __noinline int place_path(struct place *place, struct part *part, struct path_pa
 		info->len = 0;
 		return 0;
 	}
-	buffer->at = PATH_CAP;
-	w.root = READ(struct fs_struct, fs, root.dentry);
-	w.root_mnt = READ(struct fs_struct, fs, root.mnt);
-	bpf_loop(WALK_STEPS, walk_step, &w, 0);
+	/* Directories may be renamed while they are passed, which mixes names that were never
+	 * together, and lengths with names that end before. When nothing that was read has changed
+	 * by the end, all of it was true at one moment: then, or it is read again. */
+	for (try = 0; try < WALK_TRIES; try++) {
+		w.dentry = dentry;
+		w.mnt = mnt;
+		w.marks = 0;
+		w.done = false;
+		w.root = READ(struct fs_struct, fs, root.dentry);
+		w.root_mnt = READ(struct fs_struct, fs, root.mnt);
+		buffer->at = PATH_CAP;
+		buffer->seen = buffer->moved = 0;
+		bpf_loop(WALK_STEPS, walk_step, &w, 0);
+		READ_BARRIER();
+		bpf_loop(SEEN_CAP, check_step, NULL, 0);
+		if (!buffer->moved)
+			break;
+	}
+	if (buffer->moved) {
+		/* Nothing of it can be relied on, not even that it is of names alone. */
+		info->marks |= PATH_TRUNCATED | PATH_RACED;
+		info->len = 0;
+		return 0;
+	}
 	if (!w.done) {
 		count(COUNTER_PATH_UNFINISHED);
 		w.marks |= PATH_TRUNCATED;
@@ -218,6 +275,10 @@ static __always_inline struct file *file_of(struct task_struct *task, __u32 fd)
 	return file;
 }
 
+enum {
+	LOWEST_ADDRESS = 65536, /* of anything mapped without privilege: vm.mmap_min_addr */
+};
+
 /* Writes the caller's string to out, which has room for cap bytes. fault says that the
  * kernel could not read it either. */
 static __always_inline void user_string(const void *string, __u8 *out, __u32 cap, bool fault,
@@ -229,9 +290,13 @@ static __always_inline void user_string(const void *string, __u8 *out, __u32 cap
 	if (n == 0)
 		n = 1; /* an empty string, before Linux 6.2 */
 	if (n < 1 || n > cap) {
-		if (!fault)
-			count(COUNTER_STRING_FAULT);
 		part->marks |= PATH_TRUNCATED;
+		if (!fault) {
+			count(COUNTER_STRING_FAULT);
+			/* The kernel read it, or has not come to that: where nothing can be mapped. */
+			if ((unsigned long)string >= LOWEST_ADDRESS)
+				part->marks |= PATH_RACED;
+		}
 		n = 1;
 	}
 	if (n == cap)
@@ -258,6 +323,13 @@ static __always_inline void directory(struct task_struct *task, __s32 dirfd, __u
 	}
 	part->marks = PATH_UNRESOLVED;
 	part->len = 0;
+}
+
+/* An event of which a name may be another counts as one that is in doubt. */
+static __always_inline void note_doubt(struct run *run, __u32 marks)
+{
+	if (marks & PATH_RACED)
+		__sync_fetch_and_add(&run->raced, 1);
 }
 
 static __always_inline struct pt_regs *registers(struct task_struct *task)

@@ -169,6 +169,7 @@ int executed(__u64 *ctx)
 	event->env_len = copy_user(READ(struct mm_struct, mm, env_start), READ(struct mm_struct, mm, env_end),
 				   ENV_CAP, cpu, at, &event->env_size);
 	at += event->env_len;
+	note_doubt(run, event->file.marks | event->cwd.marks);
 	at = at_most(at, sizeof(record->data));
 	send(id, run, &event->head, sizeof(*event) + at, EVENT_EXEC);
 	return 0;
@@ -204,12 +205,15 @@ static __always_inline int exec_failed(long ret, bool at_directory)
 	credentials(event, task);
 	user_string(at_directory ? (void *)ARG2(regs) : (void *)ARG1(regs), record->data, PATH_CAP,
 		    ret == -EFAULT, &event->file);
+	/* Past the point of no return the memory that it was in is gone. */
+	event->file.marks &= ~PATH_RACED;
 	at = event->file.len;
 	at = at_most(at, PART_CAP);
 	if (!at || record->data[0] != '/') {
 		directory(task, at_directory ? (__s32)ARG1(regs) : AT_FDCWD, &record->data[at], &event->cwd);
 		at += event->cwd.len;
 	}
+	note_doubt(run, event->cwd.marks);
 	at = at_most(at, 2 * PART_CAP);
 	__builtin_memset(&record->data[at], 0, 8);
 	send_act(id, run, &event->head, sizeof(*event) + at, EVENT_EXEC, at);

@@ -2,15 +2,39 @@
 #include "exits.h"
 #include "raced.h"
 
-/* A dup2 or dup3 in a table that is shared: see raced.h. */
-static __always_inline int duplicated(long ret)
+/* A dup has put a file at a number. origin is what an open at the number it came from was recorded
+ * with, or NULL. */
+static __always_inline void swapped(__u64 id, struct run *run, struct task_struct *task, struct slot *slot,
+				    struct slot_use *origin, bool to_lowest, __u64 now)
 {
-	struct raced_event event = {};
-	struct slot_use *use, fresh = {};
+	struct slot_use *use = use_of(slot);
+	__u64 seq;
+
+	if (!use)
+		return;
+	use->swapper = READ(struct task_struct, task, pid);
+	use->to_lowest = to_lowest;
+	use->swapped = now;
+	/* If an open was recorded with it, that was looked at too late. The addition is a barrier, as in
+	 * swapped_in: of two programs that meet, one sees what the other wrote. */
+	seq = __sync_fetch_and_add(&use->seq, 0);
+	if (!seq || use->opener == use->swapper || now - use->opened > SLOT_AGE)
+		return;
+	/* Not if it is a later file in the same memory, which was opened after the one recorded. */
+	if (origin && origin->opened > use->opened)
+		return;
+	use->seq = 0;
+	send_raced(id, run, task, seq);
+}
+
+/* A call that has put a file at another number, in a table that is shared: see raced.h. */
+static __always_inline int duplicated(long ret, bool to_lowest)
+{
+	struct slot slot = {}, from = {};
+	struct slot_use *origin = NULL;
 	struct task_struct *task;
-	struct slot slot = {};
-	struct file *file, *source = NULL;
 	struct pt_regs *regs;
+	struct file *file;
 	struct run *run;
 	__u64 now, id;
 
@@ -22,45 +46,60 @@ static __always_inline int duplicated(long ret)
 	task = bpf_get_current_task_btf();
 	if (!shares_table(task, &slot))
 		return 0;
-	slot.fd = ret;
 	now = bpf_ktime_get_boot_ns();
-	/* What the call has put there, as long as nobody has put something else. */
-	file = file_of(task, slot.fd);
+	slot.fd = ret;
 	regs = registers(task);
-	if (regs)
-		source = file_of(task, ARG1(regs));
-	use = bpf_map_lookup_elem(&slots, &slot);
-	if (!use) {
-		fresh.swapped = now;
-		fresh.swapped_file = (__u64)(source ?: file);
-		fresh.swapper = READ(struct task_struct, task, pid);
-		if (bpf_map_update_elem(&slots, &slot, &fresh, BPF_ANY))
-			count(COUNTER_SLOT_MISSING);
-		return 0;
+	if (regs) {
+		from.files = slot.files;
+		from.fd = ARG1(regs);
+		from.file = (__u64)file_of(task, from.fd);
+		origin = bpf_map_lookup_elem(&slots, &from);
 	}
-	use->swapped = now;
-	use->swapped_file = (__u64)(source ?: file);
-	use->swapper = READ(struct task_struct, task, pid);
-	/* If an open was recorded with what came by the dup, it was looked at too late. */
-	if (!use->seq || (use->file != (__u64)file && use->file != (__u64)source) || use->opener == use->swapper ||
-	    now - use->opened > SLOT_AGE)
-		return 0;
-	event.of = use->seq;
-	use->seq = 0;
-	__sync_fetch_and_add(&run->raced, 1);
-	describe(&event.head.who, task);
-	send(id, run, &event.head, sizeof(event), EVENT_RACED);
+	if (from.file) {
+		slot.file = from.file;
+		swapped(id, run, task, &slot, origin, to_lowest, now);
+	}
+	/* The number that it came from may be another's by now, but then this one is not yet. */
+	file = file_of(task, slot.fd);
+	if (file && (__u64)file != from.file) {
+		slot.file = (__u64)file;
+		swapped(id, run, task, &slot, NULL, to_lowest, now);
+	}
 	return 0;
 }
 
 AT_EXIT(dup3, dup3)
 {
-	return duplicated(ret);
+	return duplicated(ret, false);
 }
 
 #if defined(__TARGET_ARCH_x86)
 AT_EXIT(dup2, dup2)
 {
-	return duplicated(ret);
+	return duplicated(ret, false);
 }
 #endif
+
+AT_EXIT(dup, dup)
+{
+	return duplicated(ret, true);
+}
+
+AT_EXIT(fcntl, fcntl)
+{
+	struct pt_regs *regs;
+	struct run *run;
+	__u32 command;
+	__u64 id;
+
+	run = current_run(&id);
+	if (!run || !run->armed)
+		return 0;
+	regs = registers(bpf_get_current_task_btf());
+	if (!regs)
+		return 0; /* counted */
+	command = ARG2(regs);
+	if (command != F_DUPFD && command != F_DUPFD_CLOEXEC)
+		return 0;
+	return duplicated(ret, true);
+}

@@ -20,7 +20,6 @@ struct {
 
 enum {
 	SUN_PATH = 2, /* offset of the name in a sockaddr_un */
-	SUN_CAP = 108, /* bytes of it */
 };
 
 /* The name of a UNIX socket; addr is the kernel's sockaddr_un, len its length. */
@@ -89,48 +88,69 @@ static __always_inline void asked_address(struct net_record *record, const void 
 	}
 }
 
-/* Whether a call that succeeded was made on another socket than the one that is there now, which has
- * no address. See raced.h: only threads that share a descriptor table can bring that about. */
+/* Whether a bind that succeeded was made on another socket than the one that is there now, which has
+ * no address. Only threads that share a descriptor table can bring that about, or did until now. */
 static __always_inline bool exchanged(struct task_struct *task, struct file *file, struct sock *sk,
-				      enum event_kind kind, __u64 fd, const void *addr)
+				      __u64 fd, const void *addr)
 {
-	struct folds *acts = bpf_task_storage_get(&folds, task, NULL, 0);
 	struct slot_use *use;
 	struct slot slot = {};
 	__u16 family = 0;
-	__u64 since;
 
+	/* Of the families that a box has, only netlink is without addresses that others could use, and
+	 * what was bound is bound. */
+	if (!sk || READ(struct sock, sk, __sk_common.skc_family) != AF_NETLINK)
+		return true;
+	if (bpf_core_field_exists(struct netlink_sock, bound) && !BPF_CORE_READ((struct netlink_sock *)sk, bound))
+		return true;
 	if (!shares_table(task, &slot))
 		return false;
-	/* Nobody listens on netlink, and nobody binds it to an address of another family. */
-	if (!sk || kind == EVENT_LISTEN)
-		return true;
 	bpf_probe_read_user(&family, sizeof(family), addr);
 	if (family != AF_NETLINK)
 		return true;
 	slot.fd = fd;
+	slot.file = (__u64)file;
 	use = bpf_map_lookup_elem(&slots, &slot);
-	since = acts && acts->last ? acts->last : READ(struct task_struct, task, start_boottime);
-	return use && use->swapper != READ(struct task_struct, task, pid) && use->swapped > since &&
-	       use->swapped_file == (__u64)file;
+	return use && use->swapper != READ(struct task_struct, task, pid) && use->swapped > last_act(task);
+}
+
+static __always_inline struct sock *socket_of(struct file *file)
+{
+	struct super_block *sb;
+	struct socket *socket;
+
+	if (!file)
+		return NULL;
+	sb = READ(struct dentry, READ(struct file, file, f_path.dentry), d_sb);
+	if (READ(struct super_block, sb, s_magic) != SOCKFS_MAGIC)
+		return NULL;
+	socket = READ(struct file, file, private_data);
+	return READ(struct socket, socket, sk);
 }
 
 static __always_inline int bound(long ret, enum event_kind kind)
 {
 	__u32 zero = 0;
-	__u64 len;
+	struct act_key key = { .thread = bpf_get_current_pid_tgid(), .kind = kind };
+	struct act_socket *noted, did = {};
 	struct net_record *record;
 	struct net_event *event;
 	struct task_struct *task;
 	struct pt_regs *regs;
-	struct socket *socket;
 	struct file *file;
-	struct sock *sk = NULL;
+	struct sock *sk;
 	struct run *run;
-	__u64 id;
+	__u64 len, id;
 
 	run = current_run(&id);
-	if (!run || !run->armed)
+	if (!run)
+		return 0;
+	noted = bpf_map_lookup_elem(&act_sockets, &key);
+	if (noted) {
+		did = *noted;
+		bpf_map_delete_elem(&act_sockets, &key);
+	}
+	if (!run->armed)
 		return 0;
 	task = bpf_get_current_task_btf();
 	regs = registers(task);
@@ -139,30 +159,68 @@ static __always_inline int bound(long ret, enum event_kind kind)
 		lose(run, kind);
 		return 0;
 	}
-	__builtin_memset(record, 0, sizeof(*record));
 	event = &record->event;
+	__builtin_memset(event, 0, sizeof(*event));
 	event->result = ret;
 	event->allowed = ret == 0;
 	file = file_of(task, ARG1(regs));
-	if (file && READ(struct super_block, READ(struct dentry, READ(struct file, file, f_path.dentry), d_sb), s_magic) == SOCKFS_MAGIC) {
-		socket = READ(struct file, file, private_data);
-		sk = READ(struct socket, socket, sk);
-	}
+	sk = !ret && did.sk ? (struct sock *)did.sk : socket_of(file);
 	if (sk)
 		event->protocol = READ(struct sock, sk, sk_protocol);
-	if (kind == EVENT_BIND && ret)
+	if (!ret && did.family) {
+		__builtin_memcpy(event->address, did.address, sizeof(event->address));
+		event->family = did.family;
+		event->mapped = did.mapped;
+		event->protocol = did.protocol;
+		event->port = did.port;
+	} else if (kind == EVENT_BIND && ret) {
 		asked_address(record, (void *)ARG2(regs), (__u32)ARG3(regs));
-	else if (sk)
+	} else if (sk) {
 		local_address(record, sk);
+		/* An address without a port is not noted, nor is a socket that listens already. Another
+		 * than the noted one may be what it was: it was closed, and something else is there. */
+		if (!ret && event->family != AF_UNIX &&
+		    (kind == EVENT_BIND ? event->port != 0 : READ(struct sock, sk, __sk_common.skc_state) != TCP_LISTEN))
+			event->family = 0;
+	}
 	if (!event->family) {
-		/* Route netlink, or no socket at all. */
-		if (!ret && exchanged(task, file, sk, kind, ARG1(regs), (void *)ARG2(regs)))
+		/* Route netlink, or not the socket that it was. */
+		if (!ret && (kind == EVENT_LISTEN || exchanged(task, file, sk, ARG1(regs), (void *)ARG2(regs))))
 			lose(run, kind);
 		return 0;
 	}
 	len = at_most(event->name_len, SUN_CAP);
+	if (event->family == AF_UNIX && len && record->data[0]) {
+		struct unix_sock *us = (struct unix_sock *)sk;
+
+		if (!ret && READ(struct unix_sock, us, path.dentry)) {
+			event->name_len = len = 0;
+			path_of(&us->path, record->data, &event->path);
+		} else if (record->data[0] != '/') {
+			directory(task, AT_FDCWD, &record->data[len], &event->path);
+		}
+		len += event->path.len;
+		note_doubt(run, event->path.marks);
+	}
+	len = at_most(len, SUN_CAP + PART_CAP);
+	__builtin_memset(&record->data[len], 0, 8);
 	describe(&event->head.who, task);
 	send_act(id, run, &event->head, sizeof(*event) + len, kind, event->port);
+	return 0;
+}
+
+/* A socket begins to listen, which its descriptor may not lead to any more when listen returns. */
+SEC("tp_btf/inet_sock_set_state")
+int listens(__u64 *ctx)
+{
+	struct act_key key = { .kind = EVENT_LISTEN };
+	struct act_socket noted = { .sk = ctx[0] };
+	__u64 id;
+
+	if ((int)ctx[2] != TCP_LISTEN || !current_run(&id))
+		return 0;
+	key.thread = bpf_get_current_pid_tgid();
+	bpf_map_update_elem(&act_sockets, &key, &noted, BPF_ANY);
 	return 0;
 }
 

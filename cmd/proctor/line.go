@@ -87,6 +87,9 @@ func line(e *audit.Event, withRun bool) string {
 	case e.Gap != nil:
 		fmt.Fprintf(&b, " %d events not shown: this reader was too slow, the records have them", e.Gap.Events)
 	}
+	if e.Doubtful() && e.Open == nil && e.Raced == nil {
+		b.WriteString(" — a path may be another")
+	}
 	if e.Repeat != nil {
 		fmt.Fprintf(&b, " — %s more since %s", times(e.Repeat.Count), e.Repeat.First.Format("15:04:05.000"))
 	}
@@ -123,7 +126,7 @@ func place(dir, path audit.Text, truncated bool) string {
 
 func endpoint(n *audit.Network) string {
 	if n.Protocol == "unix" {
-		return quote(n.Name)
+		return place(n.Dir, n.Name, false)
 	}
 	s := address(n.Address, n.Port)
 	if n.Host != "" {
