@@ -50,7 +50,7 @@ func checkRoom(places []room.Place) []Check {
 		case s.Problem == "":
 			checks = append(checks, ok(name, fmt.Sprintf("%s: %s free in %s, runs begin with %s", s.Name, room.Size(s.Free), s.Dir, room.Size(s.Least))))
 		case os.Geteuid() != 0:
-			checks = append(checks, untried(name))
+			checks = append(checks, NeedsRoot(name))
 		default:
 			checks = append(checks, Check{name, Fail, "NO NEW RUNS: " + s.Problem, s.Fix})
 		}

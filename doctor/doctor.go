@@ -17,9 +17,10 @@ import (
 type Status string
 
 const (
-	OK   Status = "ok"
-	Warn Status = "warn" // proctor works, with less; or it could not be tried
-	Fail Status = "fail" // proctor serve, or its runs, will not work
+	OK      Status = "ok"
+	Warn    Status = "warn"    // proctor works, with less
+	Untried Status = "untried" // only root can try it
+	Fail    Status = "fail"    // proctor serve, or its runs, will not work
 )
 
 // A Check is one finding.
@@ -61,34 +62,34 @@ func Run(ctx context.Context, opts Options) []Check {
 	return checks
 }
 
-// Worst is the worst status among checks, for an exit code.
-func Worst(checks []Check) Status {
-	worst := OK
+// Count says how many of the checks came out so.
+func Count(checks []Check, status Status) (n int) {
 	for _, c := range checks {
-		if c.Status == Fail || c.Status == Warn && worst == OK {
-			worst = c.Status
+		if c.Status == status {
+			n++
 		}
 	}
-	return worst
+	return n
 }
 
 func ok(name, detail string) Check { return Check{Name: name, Status: OK, Detail: detail} }
 
-// outcome is ok with the detail, or what went wrong: for want of rights a warning, and
-// otherwise a failure with its fix.
+// outcome is ok with the detail, or what went wrong: for want of rights it was not tried, and
+// otherwise it is a failure with its fix.
 func outcome(name, detail string, err error, fix string) Check {
 	switch {
 	case err == nil:
 		return ok(name, detail)
 	case needsRoot(err):
-		return untried(name)
+		return NeedsRoot(name)
 	}
 	// Joined errors come on a line each.
 	return Check{name, Fail, strings.ReplaceAll(err.Error(), "\n", "; "), fix}
 }
 
-func untried(name string) Check {
-	return Check{name, Warn, "not tried: needs root", "run `sudo proctor doctor`"}
+// NeedsRoot is a check that was not made for want of rights.
+func NeedsRoot(name string) Check {
+	return Check{name, Untried, "not tried: needs root", "run `sudo proctor doctor`"}
 }
 
 // needsRoot reports whether an error may be for want of rights that root would have.

@@ -33,7 +33,7 @@ func TestRunAsWhoever(t *testing.T) {
 	})
 	seen := map[string]bool{}
 	for _, c := range checks {
-		t.Logf("%-4s %s: %s [%s]", c.Status, c.Name, c.Detail, c.Fix)
+		t.Logf("%-7s %s: %s [%s]", c.Status, c.Name, c.Detail, c.Fix)
 		if seen[c.Name] {
 			t.Errorf("%s twice", c.Name)
 		}
@@ -63,17 +63,11 @@ func TestRunStopsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestWorst(t *testing.T) {
-	for _, tc := range []struct {
-		in   []Status
-		want Status
-	}{{nil, OK}, {[]Status{OK, Warn, OK}, Warn}, {[]Status{Warn, Fail, Warn}, Fail}} {
-		var checks []Check
-		for _, s := range tc.in {
-			checks = append(checks, Check{Status: s})
-		}
-		if got := Worst(checks); got != tc.want {
-			t.Errorf("%v: %s, want %s", tc.in, got, tc.want)
+func TestCount(t *testing.T) {
+	checks := []Check{{Status: OK}, {Status: Untried}, {Status: Warn}, {Status: Untried}}
+	for status, want := range map[Status]int{OK: 1, Warn: 1, Untried: 2, Fail: 0} {
+		if got := Count(checks, status); got != want {
+			t.Errorf("%s: %d, want %d", status, got, want)
 		}
 	}
 }
@@ -146,7 +140,7 @@ func TestOutcomeForWantOfRights(t *testing.T) {
 		if c.Status != Fail || c.Fix != "fix it" {
 			t.Errorf("root: %+v", c)
 		}
-	} else if c.Status != Warn || !strings.Contains(c.Fix, "sudo proctor doctor") {
+	} else if c.Status != Untried || !strings.Contains(c.Fix, "sudo proctor doctor") {
 		t.Errorf("user: %+v", c)
 	}
 	if needsRoot(fs.ErrNotExist) || needsRoot(errors.New("x")) || needsRoot(nil) {

@@ -127,7 +127,7 @@ func checkTrampolines(context.Context, Options) []Check {
 	const name = "bpf trampolines"
 	refused := func(err error) []Check {
 		if needsRoot(err) {
-			return []Check{untried(name)}
+			return []Check{NeedsRoot(name)}
 		}
 		return []Check{ok(name, fmt.Sprintf("refused (%v); not needed", rootCause(err)))}
 	}

@@ -19,7 +19,8 @@ import (
 var doctorCommand = &cli.Command{
 	Name: "doctor", Usage: "check whether this host can do all that Proctor needs",
 	Description: `Tries each thing that the supervisor and its runs depend on, and says what works, what
-does not, and what to do. It changes nothing. Exit code 1 means that something fails.`,
+does not, and what to do. It changes nothing. Exit code 1 means that something fails, 125
+that something was not tried, for which it needs root.`,
 	OnUsageError: usageError,
 	Action:       doctorAction,
 	// What the supervisor would be started with, so that the same places are looked at.
@@ -53,9 +54,26 @@ func doctorAction(c *cli.Context) error {
 	} else {
 		err = printChecks(checks)
 	}
-	if err == nil && doctor.Worst(checks) == doctor.Fail {
-		err = exitWith(1, "")
+	if err != nil {
+		return err
 	}
+	return checked(checks, asJSON)
+}
+
+// checked is what the checks come to: all is there only where all were made.
+func checked(checks []doctor.Check, asJSON bool) error {
+	failed, untried := doctor.Count(checks, doctor.Fail), doctor.Count(checks, doctor.Untried)
+	switch {
+	case failed > 0 && untried > 0:
+		return exitWith(1, fmt.Sprintf("of %d checks, %d fail and %d were not tried: run `sudo proctor doctor`", len(checks), failed, untried))
+	case failed > 0:
+		return exitWith(1, fmt.Sprintf("%d of %d checks fail", failed, len(checks)))
+	case untried > 0:
+		return fmt.Errorf("%d of %d checks were not tried: run `sudo proctor doctor`", untried, len(checks))
+	case asJSON:
+		return nil
+	}
+	_, err := fmt.Printf("\nall that Proctor needs is there\n")
 	return err
 }
 
@@ -64,7 +82,9 @@ func doctorAction(c *cli.Context) error {
 func configurationChecks(cfg *config.Config) []doctor.Check {
 	const name = "configuration"
 	var checks []doctor.Check
-	if os.Geteuid() == 0 {
+	if os.Geteuid() != 0 {
+		checks = append(checks, doctor.NeedsRoot(name))
+	} else {
 		check := doctor.Check{Name: name, Status: doctor.OK, Detail: "the supervisor takes it, with the secrets it names"}
 		if err := host.Check(cfg); err != nil {
 			check.Status, check.Detail = doctor.Fail, err.Error()
@@ -103,22 +123,11 @@ func sinkChecks(ctx context.Context, socket string) (checks []doctor.Check) {
 
 func printChecks(checks []doctor.Check) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	failed := 0
 	for _, check := range checks {
-		if check.Status == doctor.Fail {
-			failed++
-		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", check.Status, check.Name, printable(check.Detail))
 		if check.Fix != "" {
 			fmt.Fprintf(w, "\t\t→ %s\n", printable(check.Fix))
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if failed > 0 {
-		return exitWith(1, fmt.Sprintf("%d of %d checks fail", failed, len(checks)))
-	}
-	fmt.Printf("\nall that Proctor needs is there\n")
-	return nil
+	return w.Flush()
 }

@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,5 +51,50 @@ func TestDoctorReadsSecrets(t *testing.T) {
 		if _, err := os.Stat(dir + "/state"); !os.IsNotExist(err) {
 			t.Errorf("mode %o: serve began before it looked: %v", test.mode, err)
 		}
+	}
+}
+
+// What only root can try is counted, and all is not said to be there.
+func TestDoctorWithoutRoot(t *testing.T) {
+	dir := testenv.Dir(t)
+	self, err := os.ReadFile("/proc/self/exe") // proctor where it is called so
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "proctor")
+	if err := os.WriteFile(bin, self, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc", "proctor-init", "proctor-gateway"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho 1.0\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flags := []string{"doctor", "--lib-dir", dir, "--state-dir", dir, "--run-dir", dir, "--socket", dir + "/none"}
+	call := func(args ...string) result {
+		cmd := exec.CommandContext(t.Context(), bin, args...)
+		cmd.Env = cleanEnv()
+		if os.Geteuid() == 0 {
+			cmd = asNobody(t, cmd, bin)
+		}
+		return finish(t, cmd, "")
+	}
+	r := call(flags...)
+	counts := map[string]int{}
+	for line := range strings.Lines(r.stdout) {
+		if status, _, _ := strings.Cut(line, " "); status != "" {
+			counts[status]++
+			counts["all"]++
+		}
+	}
+	code, want := 125, fmt.Sprintf("%d of %d checks were not tried", counts["untried"], counts["all"])
+	if n := counts["fail"]; n > 0 { // on a host that can't do all
+		code, want = 1, fmt.Sprintf("of %d checks, %d fail and %d were not tried", counts["all"], n, counts["untried"])
+	}
+	if r.code != code || r.stderr != "proctor: "+want+": run `sudo proctor doctor`\n" || counts["untried"] < 20 {
+		t.Errorf("exit code %d, want %d; stderr %swant %q of\n%s", r.code, code, r.stderr, want, r.stdout)
+	}
+	if r := call(append(flags, "-o", "json")...); r.code != code || !strings.Contains(r.stdout, `"untried"`) {
+		t.Errorf("as JSON: exit code %d, want %d:\n%s%s", r.code, code, r.stdout, r.stderr)
 	}
 }
