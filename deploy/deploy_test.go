@@ -50,7 +50,7 @@ func scraped(t *testing.T) string {
 	m.Delivered("oncall", 100*time.Millisecond)
 	handler := m.Handler(metrics.Source{
 		Counters: func() (map[string]uint64, error) {
-			return map[string]uint64{"runs": 1, "events": 2, "events_lost": 0, "acts_folded": 1, "calls_refused": 1, "program_missed": 0}, nil
+			return map[string]uint64{"runs": 1, "events": 2, "events_lost": 0, "acts_folded": 1, "calls_refused": 1, "program_missed": 0, "files_read": 2, "files_written": 1, "audit_limit": 1, "path_fault": 0}, nil
 		},
 		Active: func() []string { return []string{"a"} }, Waiting: func() int { return 2 },
 		Usage: func() box.Usage { return box.Usage{CPU: time.Second, MemoryPeak: 5, ProcessesPeak: 1} },
@@ -73,6 +73,10 @@ func TestMetrics(t *testing.T) {
 		`proctor_runs_total{profile="offline",status="ok"} 1`, `proctor_egress_attempts_total{decision="blocked"} 5`, `proctor_alarms_total{rule="spike.run"} 1`,
 		`proctor_incidents{severity="critical",state="open"} 1`, `proctor_sink_up{sink="oncall"} 0`, `proctor_sink_refused{sink="oncall"} 1`, `proctor_room_refusing{place="state"} 1`,
 		`proctor_runs_waiting 2`, `proctor_running_memory_peak_bytes 5`, `proctor_events_total 2`, `proctor_build_info{version="1"} 1`,
+		"# HELP proctor_files_read_total Opens for reading by runs that ended, repeats as well: not how many files.", "# HELP proctor_files_written_total Opens for writing by runs that ended, repeats as well: not how many files.",
+		"# HELP proctor_events_total Events of runs that ended: numbers that were given out, those of lost events as well.",
+		"# HELP proctor_audit_limit_total Events past the limit of their run's record, which is a setting: lost by rule, not for a failure.",
+		"# HELP proctor_path_fault_total What the kernel's programs could not do as they should: path_fault.",
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("%s is not said", want)

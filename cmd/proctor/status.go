@@ -16,6 +16,9 @@ import (
 
 var statusCommand = &cli.Command{
 	Name: "status", Usage: "say how the supervisor is doing",
+	Description: `Says which runs go on and wait, and what was counted since the supervisor started: of runs
+those that ended, of files opens (files_read and files_written), and of events all that have
+a number, also those that were lost. docs/sight.md lists the counters.`,
 	OnUsageError: usageError,
 	Flags:        []cli.Flag{socketFlag, outputFormat},
 	Action: func(c *cli.Context) error {
@@ -43,7 +46,7 @@ var statusCommand = &cli.Command{
 			fmt.Fprintf(w, "%s\t%s, %s\n", r.Name, printable(r.Dir), free(r))
 		}
 		fmt.Fprintf(w, "images\t%s\n", strings.Join(st.Images, ", "))
-		fmt.Fprintf(w, "runs\t%d\n", len(st.Active))
+		fmt.Fprintf(w, "going on\t%d\n", len(st.Active))
 		for _, r := range st.Active {
 			fmt.Fprintf(w, "\t%s\n", r)
 		}
@@ -52,6 +55,13 @@ var statusCommand = &cli.Command{
 			for _, r := range st.Waiting {
 				fmt.Fprintf(w, "\t%s\n", r)
 			}
+		}
+		if n := st.Counters["goroutines"]; n > 0 {
+			fmt.Fprintf(w, "goroutines\t%d\n", n)
+			delete(st.Counters, "goroutines") // all others are counted from the start on
+		}
+		if len(st.Counters) > 0 {
+			fmt.Fprintf(w, "\nsince it started, and of runs those that ended:\n")
 		}
 		// What is there to see, not what never happened.
 		for _, name := range slices.Sorted(maps.Keys(st.Counters)) {

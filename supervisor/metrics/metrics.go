@@ -131,10 +131,23 @@ var (
 
 // helps are of counters that the supervisor and the kernel's programs have, by their names.
 var helps = map[string]string{
-	"runs_incomplete": "Runs whose record is not complete.", "events": "Acts that records have.", "events_lost": "Acts that records don't have.",
-	"events_raced": "Acts of which is not sure what they were about.", "acts_folded": "Repeats that are counted in another's place.",
-	"connections_blocked": "Attempts to reach something that were refused.", "calls_refused": "System calls that boxes did not carry out.",
-	"files_read": "Files that were opened for reading.", "files_written": "Files that were opened for writing.",
+	"runs_incomplete":     "Runs that ended and whose record is not complete, also those that were never started.",
+	"events":              "Events of runs that ended: numbers that were given out, those of lost events as well.",
+	"events_lost":         "Events of runs that ended that their records don't have.",
+	"events_raced":        "Events of runs that ended of which it is not sure what they were about.",
+	"acts_folded":         "Acts of runs that ended that are in the count of a repeat and have no event of their own.",
+	"connections_blocked": "Attempts of runs that ended to reach something that were refused, questions for names as well.",
+	"calls_refused":       "System calls of runs that ended that their boxes did not carry out.",
+	"files_read":          "Opens for reading by runs that ended, repeats as well: not how many files.",
+	"files_written":       "Opens for writing by runs that ended, repeats as well: not how many files.",
+
+	"audit_limit":       "Events past the limit of their run's record, which is a setting: lost by rule, not for a failure.",
+	"socket_refused":    "Sockets of a family, type or protocol that no run may have: refused.",
+	"egress_dropped":    "Packets of runs that only the last hook stopped.",
+	"no_policy_socket":  "Sockets below the supervisor's cgroup outside of any run: refused.",
+	"no_policy_connect": "Connects and sends below the supervisor's cgroup outside of any run: refused.",
+	"no_policy_egress":  "Packets from below the supervisor's cgroup outside of any run: dropped.",
+	"program_missed":    "Times that the kernel passed over a program of the supervisor's.",
 }
 
 // Collect implements prometheus.Collector.
