@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -31,7 +32,12 @@ func main() {
 
 // run returns the process's exit code. Errors are one line on stderr.
 func run(ctx context.Context, args []string) int {
-	err := New().RunContext(ctx, args)
+	app, out := New(), &libraryOutput{w: os.Stdout}
+	app.Writer = out
+	err := app.RunContext(ctx, args)
+	if err == nil {
+		err = out.err
+	}
 	if err == nil {
 		return 0
 	}
@@ -44,6 +50,20 @@ func run(ctx context.Context, args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, "proctor:", oneLine(err.Error()))
 	return codeFailed
+}
+
+// libraryOutput is where the library prints help and version. It drops errors; this keeps the first.
+type libraryOutput struct {
+	w   io.Writer
+	err error
+}
+
+func (o *libraryOutput) Write(p []byte) (int, error) {
+	n, err := o.w.Write(p)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
 }
 
 // exitError ends the process with a code of its own, and a message unless that is empty.

@@ -20,8 +20,8 @@ For zsh:   source <(proctor completion zsh)`,
 		if _, err := one(c, ""); err != nil {
 			return err
 		}
-		fmt.Print(script)
-		return nil
+		_, err := fmt.Fprint(c.App.Writer, script)
+		return err
 	},
 }
 
@@ -59,8 +59,8 @@ var manCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
-		fmt.Print(page, manMore)
-		return nil
+		_, err = fmt.Fprint(c.App.Writer, page, manMore)
+		return err
 	},
 }
 
