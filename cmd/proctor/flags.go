@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -94,7 +95,25 @@ var (
 	flagBad     = regexp.MustCompile(`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-(\S+): (.*)$`)
 )
 
-func flagMessage(m string) string {
+// flagRule is what may be written for a flag, which the flag package's "parse error" does not say.
+func flagRule(c *cli.Context, name string) string {
+	for _, f := range c.Command.Flags {
+		if !slices.Contains(f.Names(), name) {
+			continue
+		}
+		switch f := f.(type) {
+		case *cli.BoolFlag:
+			return "write it without a value, or with =true or =false"
+		case *cli.IntFlag:
+			return fmt.Sprintf("write a whole number such as %d", f.Value)
+		case *cli.DurationFlag:
+			return "write a duration such as 30s or 5m"
+		}
+	}
+	return ""
+}
+
+func flagMessage(c *cli.Context, m string) string {
 	dashed := func(name string) string {
 		if len(name) == 1 {
 			return "-" + name
@@ -108,7 +127,13 @@ func flagMessage(m string) string {
 		return fmt.Sprintf("flag %s needs a value", dashed(s[1]))
 	}
 	if s := flagBad.FindStringSubmatch(m); s != nil {
-		return fmt.Sprintf("%s %s: %s", dashed(s[2]), s[1], s[3])
+		why := s[3]
+		if rule := flagRule(c, s[2]); why == "parse error" && rule != "" {
+			why = rule
+		} else if rule != "" {
+			why += ": " + rule
+		}
+		return fmt.Sprintf("%s %s: %s", dashed(s[2]), s[1], why)
 	}
 	return m
 }
@@ -118,7 +143,7 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	if c.Command != nil && c.Command.HelpName != "" {
 		name = c.Command.HelpName
 	}
-	return usagef("%s: see `%s --help`", flagMessage(err.Error()), name)
+	return usagef("%s: see `%s --help`", flagMessage(c, err.Error()), name)
 }
 
 // one is a command's only argument. missing is said where there is none.
