@@ -113,13 +113,14 @@ func flagRule(c *cli.Context, name string) string {
 	return ""
 }
 
-func flagMessage(c *cli.Context, m string) string {
-	dashed := func(name string) string {
-		if len(name) == 1 {
-			return "-" + name
-		}
-		return "--" + name
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
 	}
+	return "--" + name
+}
+
+func flagMessage(c *cli.Context, m string) string {
 	if s := flagUnknown.FindStringSubmatch(m); s != nil {
 		return fmt.Sprintf("flag %q is not known", dashed(s[1]))
 	}

@@ -101,14 +101,18 @@ func New() *cli.App {
 			serveCommand, statusCommand, doctorCommand, completionCommand, manCommand,
 		},
 	}
-	plain(app.Commands)
+	prepare(app.Commands)
 	return app
 }
 
-// plain takes "help" from commands that have none below them, where it is an argument.
-func plain(commands []*cli.Command) {
+// prepare takes "help" from commands that have none below them, where it is an argument, and has
+// all of them offer what their flags take.
+func prepare(commands []*cli.Command) {
 	for _, c := range commands {
 		c.HideHelpCommand = len(c.Subcommands) == 0
-		plain(c.Subcommands)
+		if c.BashComplete == nil {
+			c.BashComplete = func(c *cli.Context) { offer(c) }
+		}
+		prepare(c.Subcommands)
 	}
 }

@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 )
@@ -11,6 +14,7 @@ var completionCommand = &cli.Command{
 	Description: `For bash:  source <(proctor completion bash)
 For zsh:   source <(proctor completion zsh)`,
 	OnUsageError: usageError,
+	BashComplete: func(c *cli.Context) { offer(c, "bash", "zsh") },
 	Action: func(c *cli.Context) error {
 		scripts := map[string]string{"bash": bashCompletion, "zsh": zshCompletion}
 		script, ok := scripts[c.Args().First()]
@@ -23,6 +27,34 @@ For zsh:   source <(proctor completion zsh)`,
 		_, err := fmt.Fprint(c.App.Writer, script)
 		return err
 	},
+}
+
+// choices are what flags take that take one of few words.
+var choices = map[string][]string{
+	"output": {"text", "json"}, "log-format": {"text", "json"}, "log-level": {"debug", "info", "warn", "error"},
+}
+
+// offer prints what may follow: words that a flag takes where it is the last, a command's first argument,
+// and else what the library finds.
+func offer(c *cli.Context, arguments ...string) {
+	last := ""
+	if len(os.Args) > 2 {
+		last = os.Args[len(os.Args)-2] // before --generate-bash-completion; the library does not keep it
+	}
+	words := arguments
+	if c.Args().Present() || strings.HasPrefix(last, "-") {
+		words = nil
+	}
+	for _, f := range c.Command.Flags {
+		if slices.ContainsFunc(f.Names(), func(name string) bool { return dashed(name) == last }) {
+			words = choices[f.Names()[0]]
+		}
+	}
+	if words == nil {
+		cli.DefaultCompleteWithFlags(c.Command)(c)
+		return
+	}
+	fmt.Fprintln(c.App.Writer, strings.Join(words, "\n"))
 }
 
 const bashCompletion = `_proctor() {
