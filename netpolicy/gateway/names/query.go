@@ -20,7 +20,7 @@ type source struct {
 type query struct {
 	msg   dns.Msg
 	opt   *dns.OPT
-	asked string // the name's labels as they came, joined by dots, without the last dot
+	asked string // the name's labels as they came, joined by dots, without the last dot; see setName
 	name  string // asked in lower case, if it is a host name; otherwise empty
 	qtype uint16
 	fault fault
@@ -104,7 +104,9 @@ func (q *query) check() {
 	}
 }
 
-// setName takes a name as the library spells it, with escapes and the last dot.
+// setName takes a name as the library spells it, with escapes and the last dot. Bytes stand for
+// themselves, but a dot inside a label as \. and a backslash as \\ (RFC 1035, 5.1): else the name would
+// be told as another, of more labels.
 func (q *query) setName(s string) {
 	if strings.IndexByte(s, '\\') < 0 {
 		q.asked = strings.TrimSuffix(s, ".")
@@ -115,6 +117,12 @@ func (q *query) setName(s string) {
 	}
 	// No host name has a byte that is escaped.
 	raw := make([]byte, 0, len(s))
+	add := func(c byte) {
+		if c == '.' || c == '\\' {
+			raw = append(raw, '\\')
+		}
+		raw = append(raw, c)
+	}
 	for i := 0; i < len(s); i++ {
 		if s[i] != '\\' {
 			raw = append(raw, s[i])
@@ -122,13 +130,13 @@ func (q *query) setName(s string) {
 		}
 		if i+3 < len(s) {
 			if v, err := strconv.ParseUint(s[i+1:i+4], 10, 8); err == nil {
-				raw = append(raw, byte(v))
+				add(byte(v))
 				i += 3
 				continue
 			}
 		}
 		if i++; i < len(s) {
-			raw = append(raw, s[i])
+			add(s[i])
 		}
 	}
 	q.asked = strings.TrimSuffix(string(raw), ".")

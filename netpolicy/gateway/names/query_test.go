@@ -117,9 +117,13 @@ func TestMessages(t *testing.T) {
 		{"ANY", question(t, "api.example.", dns.TypeANY), "NOERROR", "api.example", "host api.example"},
 		{"ANY of what is not granted", question(t, "evil.example.", dns.TypeANY), "NXDOMAIN", "evil.example", "evil.example is not granted"},
 		{"the root", question(t, ".", dns.TypeNS), "NOERROR", "", "root"},
-		{"a dot in a label", question(t, `api\.example.`, dns.TypeA), "NXDOMAIN", "api.example", `"api.example" is not a host name`},
-		{"a dot in a granted label", question(t, `evil\.api.files.example.`, dns.TypeA), "NXDOMAIN", "evil.api.files.example", "not a host name"},
-		{"bytes", question(t, `b\252\000\\\"c.files.example.`, dns.TypeA), "NXDOMAIN", "b\xfc\x00\\\"c.files.example", "not a host name"},
+		{"a dot in a label", question(t, `api\.example.`, dns.TypeA), "NXDOMAIN", `api\.example`, "not a host name"},
+		{"a dot in a granted label", question(t, `evil\.api.files.example.`, dns.TypeA), "NXDOMAIN", `evil\.api.files.example`, "not a host name"},
+		{"a name in a label", question(t, `api\.example\.com.example.`, dns.TypeA), "NXDOMAIN", `api\.example\.com.example`, "not a host name"},
+		{"a dot at a label's end", question(t, `api\..example.`, dns.TypeA), "NXDOMAIN", `api\..example`, "not a host name"},
+		{"a label of a dot", question(t, `\..`, dns.TypeA), "NXDOMAIN", `\.`, "not a host name"},
+		{"a backslash at a label's end", question(t, `api\\.example.`, dns.TypeA), "NXDOMAIN", `api\\.example`, "not a host name"},
+		{"bytes", question(t, `b\252\000\\\"c.files.example.`, dns.TypeA), "NXDOMAIN", "b\xfc\x00\\\\\"c.files.example", "not a host name"},
 		{"a star", question(t, "*.files.example.", dns.TypeA), "NXDOMAIN", "*.files.example", "not a host name"},
 		{"the longest", question(t, strings.Repeat(strings.Repeat("a", 61)+".", 4)+"ab.cd.", dns.TypeA, edns(512, 0)), "NXDOMAIN",
 			strings.Repeat(strings.Repeat("a", 61)+".", 4) + "ab.cd", "not granted"},
@@ -142,6 +146,9 @@ func TestMessages(t *testing.T) {
 			got := records[0]
 			if got.Code != c.code || got.Name != audit.Text(c.name) || !strings.Contains(got.Rule, c.rule) {
 				t.Errorf("record %+v", got)
+			}
+			if strings.Contains(got.Rule, `\`) {
+				t.Errorf("a rule with escapes, which is escaped again where it is shown: %s", got.Rule)
 			}
 			if got.Server != somewhere.server || got.Client != 4444 || got.Protocol != "udp" {
 				t.Errorf("record %+v", got)

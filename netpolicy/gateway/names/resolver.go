@@ -100,7 +100,7 @@ func (r *Resolver) judge(q *query) (rep reply, done bool) {
 	case q.asked == "":
 		return reply{ttl: refusalTTL, rule: "the root is no host name"}, true
 	case q.name == "":
-		return blocked(fmt.Sprintf("%q is not a host name", q.asked)), true
+		return blocked("not a host name"), true // which stands beside it: here it would be escaped twice
 	case q.name == "localhost" || strings.HasSuffix(q.name, ".localhost"):
 		return local(q), true
 	case strings.HasSuffix(q.name, ".arpa"):
