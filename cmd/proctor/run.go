@@ -58,7 +58,7 @@ it, 137 when it was killed or ran out of memory, 2 for a wrong command line.
 		&cli.StringFlag{Name: "cpus", Usage: "let it use at most `NUMBER` processors, such as 1.5"},
 		&cli.StringFlag{Name: "cpu-time", Usage: "end it when its processes had `DURATION` of processor time together"},
 		&cli.StringFlag{Name: "pids", Usage: "let it have at most `NUMBER` processes and threads"},
-		&cli.StringFlag{Name: "audit-events", Usage: "let it do at most `NUMBER` things that are recorded; it is ended at one more"},
+		&cli.StringFlag{Name: "audit-events", Usage: "let it do at most `NUMBER` things that are recorded; past it, it is ended some milliseconds later, and what it does until then is counted alone"},
 		&cli.StringFlag{Name: "scratch", Usage: "let it write at most `SIZE` such as 1G in /scratch, /tmp and /outputs together"},
 	},
 }
