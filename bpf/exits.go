@@ -99,28 +99,43 @@ func chooseForm(spec *ebpf.CollectionSpec, allExits bool) map[string]*ebpf.Progr
 	return traced
 }
 
-// fillExits tells the program at all exits which one is for which call; places are the programs at
-// tracepoints.
-func fillExits(coll *ebpf.Collection, places map[string]*ebpf.ProgramSpec, permitted, traced map[string]bool) error {
-	atExit := coll.Maps[kernMapAtExit]
+// byNumber says which program is for which call; places are the programs at tracepoints.
+func byNumber(places map[string]*ebpf.ProgramSpec, permitted, traced map[string]bool) map[uint32]string {
+	programs := map[uint32]string{}
 	for name, spec := range places {
-		prog := coll.Programs[rawForm+strings.TrimPrefix(name, traceForm)]
 		for _, call := range calls(name, spec.AttachTo, permitted, traced) {
-			number, known := native.SyscallNames[callOf(call)]
-			if !known {
-				continue // it has one below
-			}
-			if err := atExit.Put(uint32(number), prog); err != nil {
-				return fmt.Errorf("program at the exit of %s: %w", call, err)
+			if number, known := native.SyscallNames[callOf(call)]; known {
+				programs[uint32(number)] = rawForm + strings.TrimPrefix(name, traceForm)
 			}
 		}
 	}
 	// A call that is too new to have a name here is none that a box may make.
-	for number := range atExit.MaxEntries() {
-		if _, known := native.SyscallNumbers[int(number)]; known {
-			continue
+	for number := range uint32(maxCalls) {
+		if _, known := native.SyscallNumbers[int(number)]; !known {
+			programs[number] = kernProgRawRefused
 		}
-		if err := atExit.Put(number, coll.Programs[kernProgRawRefused]); err != nil {
+	}
+	return programs
+}
+
+const maxCalls = uint32(kernMapLimitsMAX_CALLS)
+
+// watch tells the program at all exits, before it is loaded, which calls have a program.
+func watch(spec *ebpf.CollectionSpec, programs map[uint32]string) error {
+	var bits [maxCalls / 64]uint64
+	for number := range programs {
+		bits[number/64] |= 1 << (number % 64)
+	}
+	if err := spec.Variables[kernVarWatchedCalls].Set(bits); err != nil {
+		return fmt.Errorf("set watched calls: %w", err)
+	}
+	return nil
+}
+
+// fillExits tells it, before it is attached, which one that is.
+func fillExits(coll *ebpf.Collection, programs map[uint32]string) error {
+	for number, name := range programs {
+		if err := coll.Maps[kernMapAtExit].Put(number, coll.Programs[name]); err != nil {
 			return fmt.Errorf("program at the exit of call %d: %w", number, err)
 		}
 	}

@@ -223,6 +223,17 @@ type kernIdentity struct {
 	Generation uint32
 }
 
+type kernMapLimits uint32
+
+const (
+	kernMapLimitsMAX_RUNS    kernMapLimits = 4096
+	kernMapLimitsMAX_CALLS   kernMapLimits = 1024
+	kernMapLimitsRING_MIN    kernMapLimits = 4096
+	kernMapLimitsWAKE_EVERY  kernMapLimits = 64
+	kernMapLimitsWAKE_SIZE   kernMapLimits = 1024
+	kernMapLimitsCHARGE_UNIT kernMapLimits = 1024
+)
+
 type kernNetEvent struct {
 	_        structs.HostLayout
 	Head     kernEvent
@@ -501,6 +512,7 @@ const (
 	kernVarRunLevel          = "run_level"
 	kernVarTypes             = "types"
 	kernVarVictimIsPassed    = "victim_is_passed"
+	kernVarWatchedCalls      = "watched_calls"
 )
 
 // loadKern returns the embedded CollectionSpec for kern.
@@ -633,6 +645,7 @@ type kernVariableSpecs struct {
 	RunLevel          *ebpf.VariableSpec `ebpf:"run_level"`
 	Types             *ebpf.VariableSpec `ebpf:"types"`
 	VictimIsPassed    *ebpf.VariableSpec `ebpf:"victim_is_passed"`
+	WatchedCalls      *ebpf.VariableSpec `ebpf:"watched_calls"`
 }
 
 // kernObjects contains all objects after they have been loaded into the kernel.
@@ -714,6 +727,7 @@ type kernVariables struct {
 	RunLevel          *ebpf.Variable `ebpf:"run_level"`
 	Types             *ebpf.Variable `ebpf:"types"`
 	VictimIsPassed    *ebpf.Variable `ebpf:"victim_is_passed"`
+	WatchedCalls      *ebpf.Variable `ebpf:"watched_calls"`
 }
 
 // kernPrograms contains all programs after they have been loaded into the kernel.

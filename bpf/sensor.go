@@ -143,7 +143,11 @@ func (s *Sensor) load(events *tracefs) error {
 	}
 	s.allExits = can || s.opts.AllExits
 	delete(spec.Programs, kernProgPreempts)
-	places := chooseForm(spec, s.allExits)
+	permitted := set(s.opts.Permitted)
+	programs := byNumber(chooseForm(spec, s.allExits), permitted, traced)
+	if err := watch(spec, programs); err != nil {
+		return err
+	}
 	s.lookup = separateLookup(spec)
 	setShapes(spec.Maps[kernMapShapes])
 	delete(spec.Programs, kernProgLevel)
@@ -158,9 +162,8 @@ func (s *Sensor) load(events *tracefs) error {
 	if err != nil {
 		return fmt.Errorf("load programs: %w", err)
 	}
-	permitted := set(s.opts.Permitted)
 	if s.allExits {
-		if err := fillExits(s.coll, places, permitted, traced); err != nil {
+		if err := fillExits(s.coll, programs); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ go tool -modfile=../tools/go.mod bpf2go \
 	-type event -type open_event -type exec_event -type fork_event \
 	-type exit_event -type net_event -type change_event -type refused_event -type raced_event \
 	-type repeat -type path_part -type identity -type pseudo -type shape -type run -type arm_args -type grant -type grant_key -type sender_key -type steer_key \
-	-type event_kind -type path_mark -type open_mark -type change_act -type net_rule -type counter -type preemption \
+	-type event_kind -type path_mark -type open_mark -type change_act -type net_rule -type counter -type map_limits -type preemption \
 	kern kern/proctor.c -- \
 	-O2 -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -Wno-sign-compare \
 	-idirafter /usr/include/x86_64-linux-gnu \

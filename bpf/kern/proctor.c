@@ -31,6 +31,7 @@ const union {
 	enum change_act act;
 	enum net_rule rule;
 	enum counter counter;
+	enum map_limits limits;
 	enum preemption preemption;
 } *types __attribute__((unused));
 
