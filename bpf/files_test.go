@@ -82,6 +82,7 @@ func actFiles(args []string) error {
 		}},
 		{"create", nil, open("created", unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY)},
 		{"truncate", nil, open("truncated", unix.O_TRUNC|unix.O_WRONLY)},
+		{"path alone", nil, open("kept", unix.O_PATH|unix.O_CREAT|unix.O_EXCL|unix.O_TRUNC)},
 		{"directory", nil, open("sub", unix.O_DIRECTORY)},
 		{"root", nil, open("/", unix.O_PATH)},
 		{"temporary", nil, open("sub", unix.O_TMPFILE|unix.O_RDWR)},
@@ -95,6 +96,9 @@ func actFiles(args []string) error {
 		{"exists", unix.EEXIST, open("absolute", unix.O_CREAT|unix.O_EXCL|unix.O_RDWR)},
 		{"not a directory", unix.ENOTDIR, open("absolute/below", unix.O_RDONLY)},
 		{"loop", unix.ELOOP, open("loop", unix.O_RDONLY)},
+		{"in a root", unix.ENOENT, func() (int, error) {
+			return unix.Openat2(dirfd, "/nothing", &unix.OpenHow{Resolve: unix.RESOLVE_IN_ROOT})
+		}},
 		{"bad address", unix.EFAULT, func() (int, error) {
 			fd, _, errno := unix.Syscall6(unix.SYS_OPENAT, uintptr(dirfd), 16, unix.O_RDONLY, 0, 0, 0)
 			if errno != 0 {
@@ -112,7 +116,7 @@ func makeFiles(t *testing.T, dir string) {
 	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"absolute", "relative", "target", "sub/by-dirfd", "truncated", "handle",
+	for _, name := range []string{"absolute", "relative", "target", "sub/by-dirfd", "truncated", "handle", "kept",
 		"not\xffutf8\n\x1b[31m", "by-open"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -148,6 +152,7 @@ func TestOpens(t *testing.T) {
 		{Path: in("by-openat2"), Access: audit.AccessWrite, Flags: []string{"create", "append"}},
 		{Path: in("created"), Access: audit.AccessWrite, Flags: []string{"create", "exclusive"}},
 		{Path: in("truncated"), Access: audit.AccessWrite, Flags: []string{"truncate"}},
+		{Path: in("kept"), Access: audit.AccessPath},
 		{Path: in("sub"), Access: audit.AccessRead, Flags: []string{"directory"}},
 		{Path: "/", Access: audit.AccessPath},
 		{Path: in("handle"), Access: audit.AccessPath},
@@ -161,6 +166,7 @@ func TestOpens(t *testing.T) {
 		{Path: "absolute", Dir: audit.Text(dir), Access: audit.AccessBoth, Flags: []string{"create", "exclusive"}, Errno: "EEXIST", Unresolved: true},
 		{Path: "absolute/below", Dir: audit.Text(dir), Access: audit.AccessRead, Errno: "ENOTDIR", Unresolved: true},
 		{Path: "loop", Dir: audit.Text(dir), Access: audit.AccessRead, Errno: "ELOOP", Unresolved: true},
+		{Path: "/nothing", Dir: audit.Text(dir), Access: audit.AccessRead, Errno: "ENOENT", Unresolved: true},
 		{Path: "", Dir: audit.Text(dir), Access: audit.AccessRead, Errno: "EFAULT", Unresolved: true, Truncated: true},
 	}
 	want = append(want, legacyOpens(dir)...)

@@ -39,6 +39,8 @@ var acts = map[string]func(args []string) error{
 	"nap":      actNap,
 	"spray":    actSpray,
 	"rename":   actRename,
+	"forks":    actForks,
+	"unmap":    actUnmap,
 	"swap":     actSwap,
 	"swapbind": actSwapBind,
 	"inherit":  actInherit,

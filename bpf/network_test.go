@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -124,6 +125,28 @@ var tries = []struct {
 		audit.KindConnect, audit.Network{Protocol: "tcp", Address: netip.MustParseAddr("::"), Decision: audit.Allowed}},
 	{"udp loopback send", func() error { return sendTo(unix.SOCK_DGRAM, 0, "127.0.0.1", port) }, nil,
 		audit.KindSend, audit.Network{Protocol: "udp", Address: netip.MustParseAddr("127.0.0.1"), Decision: audit.Allowed}},
+	{"connected, sent with options", func() error { // which gives the hook no address
+		for _, to := range []struct {
+			address       string
+			level, option int
+		}{{"127.0.0.1", unix.IPPROTO_IP, unix.IP_TTL}, {"::1", unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT}} {
+			err := attempt(unix.SOCK_DGRAM, to.address, func(fd int) error {
+				if err := unix.Connect(fd, sockaddr(to.address, port)); err != nil {
+					return err
+				}
+				ttl := make([]byte, unix.CmsgSpace(4))
+				h := (*unix.Cmsghdr)(unsafe.Pointer(&ttl[0]))
+				h.Level, h.Type = int32(to.level), int32(to.option)
+				h.SetLen(unix.CmsgLen(4))
+				ttl[unix.CmsgLen(0)] = 64
+				return unix.Sendmsg(fd, []byte("x"), ttl, nil, 0)
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil, audit.KindConnect, audit.Network{Protocol: "udp", Address: netip.MustParseAddr("::1"), Decision: audit.Allowed}},
 	{"udp loopback6 send", func() error { return sendTo(unix.SOCK_DGRAM, 0, "::1", port) }, nil,
 		audit.KindSend, audit.Network{Protocol: "udp", Address: netip.MustParseAddr("::1"), Decision: audit.Allowed}},
 }
@@ -198,6 +221,11 @@ func TestNetworkAttempts(t *testing.T) {
 		if try.name == "connected, sent elsewhere" {
 			want = append(want, record{audit.KindConnect, audit.Network{Protocol: "udp", Address: netip.MustParseAddr("127.0.0.1"),
 				Port: port, Decision: audit.Allowed, Rule: "loopback"}})
+		}
+		if try.name == "connected, sent with options" {
+			first := n
+			first.Address = netip.MustParseAddr("127.0.0.1")
+			want = append(want, record{try.kind, first})
 		}
 		want = append(want, record{try.kind, n})
 	}

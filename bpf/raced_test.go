@@ -1,13 +1,18 @@
 package bpf_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"os/signal"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -286,6 +291,116 @@ func TestHonestThreadsAreNotDoubted(t *testing.T) {
 	doubts := matching(b.record(t), func(e audit.Event) bool { return e.Doubtful() })
 	if len(doubts) > 0 {
 		t.Errorf("%d in doubt:%s", len(doubts), describe(doubts[:min(5, len(doubts))]))
+	}
+}
+
+// actForks opens a file by a relative name, and by a link, while another thread starts processes:
+// each has for a moment what this one has open.
+func actForks(args []string) error {
+	if err := os.Chdir(args[0]); err != nil {
+		return err
+	}
+	var done atomic.Bool
+	var opener sync.WaitGroup
+	var openErr error
+	opener.Go(func() {
+		runtime.LockOSThread()
+		for !done.Load() && openErr == nil {
+			for _, name := range []string{"f", "link"} {
+				fd, err := unix.Open(name, unix.O_RDONLY, 0)
+				if err != nil {
+					openErr = err
+				}
+				unix.Close(fd)
+			}
+		}
+	})
+	for range 200 {
+		if err := exec.Command("/bin/true").Run(); err != nil {
+			return err
+		}
+	}
+	done.Store(true)
+	opener.Wait()
+	return openErr
+}
+
+func TestForksRaiseNoDoubt(t *testing.T) {
+	h := newHost(t)
+	dir := testenv.Dir(t)
+	if err := os.WriteFile(dir+"/f", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("f", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	b := h.box(t, "forks", 64<<20)
+	b.act(t, "forks", dir)
+	doubts := matching(b.record(t), func(e audit.Event) bool { return e.Doubtful() })
+	if len(doubts) > 0 {
+		t.Errorf("%d in doubt:%s", len(doubts), describe(doubts[:min(5, len(doubts))]))
+	}
+}
+
+// actUnmap waits in an open for a writer while another thread takes the memory away that its name is
+// in, and then interrupts it.
+func actUnmap(args []string) error {
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return err
+	}
+	copy(page, args[0])
+	name := unsafe.Pointer(&page[0])
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, unix.SIGUSR1)
+	opener, opened := make(chan int, 1), make(chan error, 1)
+	var host string // its place in /proc, by the host's numbers
+	go func() {
+		runtime.LockOSThread()
+		host, _ = os.Readlink("/proc/thread-self")
+		opener <- unix.Gettid()
+		_, _, errno := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(unix.AT_FDCWD&0xffffffff), uintptr(name), unix.O_RDONLY, 0, 0, 0)
+		opened <- errno
+	}()
+	thread := <-opener
+	for range 1000 { // until it waits in the kernel
+		call, err := os.ReadFile("/proc/" + host + "/syscall")
+		if err != nil {
+			return err
+		}
+		if strings.HasPrefix(string(call), fmt.Sprint(unix.SYS_OPENAT, " ")) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := unix.Munmap(page); err != nil {
+		return err
+	}
+	if err := unix.Tgkill(unix.Getpid(), thread, unix.SIGUSR1); err != nil {
+		return err
+	}
+	if err := <-opened; errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return nil
+}
+
+// A failed open whose name can't be read any more is in doubt.
+func TestNameThatIsGone(t *testing.T) {
+	h := newHost(t)
+	fifo := testenv.Dir(t) + "/fifo"
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := h.box(t, "gone", 0)
+	b.act(t, "unmap", fifo)
+	doubts := matching(b.record(t), func(e audit.Event) bool { return e.Open != nil && e.Open.Raced && e.Open.Truncated })
+	counts, err := b.Counts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(doubts) == 0 || counts.Raced == 0 {
+		t.Errorf("%d in doubt, %d counted", len(doubts), counts.Raced)
 	}
 }
 

@@ -12,7 +12,7 @@
 enum walk_limits {
 	NAME_CAP = 256, /* NAME_MAX and a slash */
 	WALK_STEPS = 4096, /* components and mounts: more than PATH_CAP can hold */
-	WALK_TRIES = 4,
+	WALK_TRIES = 8,
 	SEEN_CAP = 2048, /* components that PATH_CAP can hold */
 };
 

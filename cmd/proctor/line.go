@@ -63,7 +63,7 @@ func line(e *audit.Event, withRun bool) string {
 		b.WriteString(failure(e.Net.Errno))
 	case e.Query != nil:
 		q := e.Query
-		fmt.Fprintf(&b, " %s %s %s (%s) %s", printable(q.Type), quote(q.Name), q.Decision, printable(q.Rule), printable(q.Code))
+		fmt.Fprintf(&b, " %s %s %s (%s) %s", printable(q.Type), quote(q.Name), q.Decision, oneLine(q.Rule), printable(q.Code))
 		for _, a := range q.Answers {
 			fmt.Fprintf(&b, " %s", a)
 		}
@@ -162,7 +162,7 @@ func flow(f *audit.Flow) string {
 	if f.Claimed != "" {
 		s += " claimed to be for " + quote(f.Claimed)
 	}
-	s += fmt.Sprintf(" %s (%s)", f.Decision, printable(f.Rule))
+	s += fmt.Sprintf(" %s (%s)", f.Decision, oneLine(f.Rule))
 	if f.Upstream.IsValid() {
 		s += " → " + f.Upstream.String()
 	}
