@@ -240,7 +240,11 @@ func TestDeepPaths(t *testing.T) {
 			b := h.box(t, fmt.Sprintf("deep%d", i), 32<<20)
 			b.act(t, "deep", dir, fmt.Sprint(tt.levels), tt.component)
 			whole := dir + strings.Repeat("/"+tt.component, tt.levels) + "/the-leaf"
-			leaf := matching(b.record(t), func(e audit.Event) bool {
+			events := b.record(t)
+			if doubts := matching(events, func(e audit.Event) bool { return e.Doubtful() }); len(doubts) > 0 {
+				t.Errorf("%d in doubt", len(doubts))
+			}
+			leaf := matching(events, func(e audit.Event) bool {
 				return e.Kind == audit.KindOpen && strings.HasSuffix(string(e.Open.Path), "/the-leaf")
 			})
 			if len(leaf) != 1 {

@@ -81,8 +81,9 @@ static long walk_step(__u32 step, struct walk *w)
 		return 0;
 	}
 	n = buffer->seen;
-	if (n >= SEEN_CAP) {
-		buffer->moved = 1; /* more than a path can have */
+	if (n >= SEEN_CAP) { /* so many fill it */
+		w->marks |= PATH_TRUNCATED;
+		w->done = true;
 		return 1;
 	}
 	seq = sequence(dentry);
