@@ -41,6 +41,7 @@ var acts = map[string]func(args []string) error{
 	"rename":   actRename,
 	"forks":    actForks,
 	"unmap":    actUnmap,
+	"nonsense": actNonsense,
 	"swap":     actSwap,
 	"swapbind": actSwapBind,
 	"inherit":  actInherit,

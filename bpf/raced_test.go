@@ -385,6 +385,32 @@ func actUnmap(args []string) error {
 	return nil
 }
 
+// actNonsense makes calls that take a name with arguments that none can have.
+func actNonsense([]string) error {
+	nowhere := []uintptr{^uintptr(0), 0, 1 << 46, 1 << 60}
+	for _, call := range []uintptr{
+		unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_MEMFD_CREATE, unix.SYS_UNLINKAT, unix.SYS_RENAMEAT2, unix.SYS_MKDIRAT, unix.SYS_MKNODAT,
+		unix.SYS_LINKAT, unix.SYS_SYMLINKAT, unix.SYS_FCHMODAT, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT, unix.SYS_TRUNCATE, unix.SYS_SETXATTR,
+		unix.SYS_FREMOVEXATTR, unix.SYS_EXECVEAT, unix.SYS_BIND,
+	} {
+		for _, arg := range nowhere {
+			unix.RawSyscall6(call, arg, arg, arg, arg, arg, arg)
+			unix.RawSyscall6(call, uintptr(unix.AT_FDCWD&0xffffffff), arg, arg, arg, arg, arg)
+		}
+	}
+	return nil
+}
+
+func TestNonsenseRaisesNoDoubt(t *testing.T) {
+	h := newHost(t)
+	b := h.box(t, "nonsense", 0)
+	b.act(t, "nonsense")
+	doubts := matching(b.record(t), func(e audit.Event) bool { return e.Doubtful() })
+	if len(doubts) > 0 {
+		t.Errorf("%d in doubt:%s", len(doubts), describe(doubts[:min(5, len(doubts))]))
+	}
+}
+
 // A failed open whose name can't be read any more is in doubt.
 func TestNameThatIsGone(t *testing.T) {
 	h := newHost(t)

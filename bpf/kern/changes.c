@@ -61,7 +61,7 @@ static __always_inline __u64 argument(const struct arguments *args, __u8 number)
 /* Appends a name at data[at] and, where it is relative, the directory it starts from.
  * Returns where the next part begins. */
 static __always_inline __u64 name_at(struct task_struct *task, const struct arguments *args, __u8 *data,
-				     __u64 at, __u8 string, __u8 dirfd, bool text, bool fault,
+				     __u64 at, __u8 string, __u8 dirfd, bool text, bool without,
 				     struct path_part *part, struct path_part *dir)
 {
 	__u64 pointer = argument(args, string);
@@ -69,7 +69,7 @@ static __always_inline __u64 name_at(struct task_struct *task, const struct argu
 
 	begin = at = at_most(at, 2 * PART_CAP);
 	if (pointer) {
-		user_string((void *)pointer, &data[at], PATH_CAP, fault, part);
+		user_string((void *)pointer, &data[at], PATH_CAP, without, part);
 		at += part->len;
 		if (text || (part->len && data[begin] == '/'))
 			return at;
@@ -91,7 +91,7 @@ AT_EXIT(change, renameat2)
 	struct pt_regs *regs;
 	struct file *file;
 	struct run *run;
-	bool fault;
+	bool without;
 	__u64 id;
 
 	run = current_run(&id);
@@ -114,7 +114,7 @@ AT_EXIT(change, renameat2)
 	__builtin_memset(&event->value, 0, sizeof(*event) - offsetof(struct change_event, value));
 	event->act = shape->act;
 	event->result = ret < 0 ? ret : 0;
-	fault = ret == -EFAULT;
+	without = unread(ret);
 	event->value = argument(&args, shape->value);
 	if (shape->owner)
 		event->value = argument(&args, shape->owner) << 32 |
@@ -133,12 +133,12 @@ AT_EXIT(change, renameat2)
 			event->path.marks = PATH_UNRESOLVED;
 		at = event->path.len;
 	} else {
-		at = name_at(task, &args, record->data, at, shape->path, shape->dir, false, fault,
+		at = name_at(task, &args, record->data, at, shape->path, shape->dir, false, without,
 			     &event->path, &event->dir);
 	}
 	if (shape->to)
 		at = name_at(task, &args, record->data, at, shape->to, shape->to_dir,
-			     shape->to_is_text, fault, &event->to, &event->to_dir);
+			     shape->to_is_text, without, &event->to, &event->to_dir);
 	note_doubt(run, event->path.marks | event->dir.marks | event->to.marks | event->to_dir.marks);
 	at = at_most(at, 4 * PART_CAP);
 	__builtin_memset(&record->data[at], 0, 8);

@@ -73,7 +73,7 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 		__builtin_memset(&event->file, 0, sizeof(event->file));
 		event->flags = flags;
 		doubt = result >= 0 && shares_table(task, &slot);
-		user_string(name, record->data, PATH_CAP, result == -EFAULT, &event->path);
+		user_string(name, record->data, PATH_CAP, unread(result), &event->path);
 		mark = event->path.len;
 	}
 	if (doubt)

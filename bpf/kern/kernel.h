@@ -384,7 +384,10 @@ enum {
 	SYS_SECCOMP = 1,
 	TS_COMPAT = 2, /* x86: thread_info.status */
 	_TIF_32BIT = 1 << 22, /* arm64: thread_info.flags */
+	E2BIG = 7,
+	EBADF = 9,
 	EFAULT = 14,
+	EINVAL = 22,
 	EPERM = 1,
 	ENOSYS = 38,
 	AT_FDCWD = -100,

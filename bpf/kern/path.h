@@ -280,9 +280,16 @@ enum {
 	LOWEST_ADDRESS = 65536, /* of anything mapped without privilege: vm.mmap_min_addr */
 };
 
-/* Writes the caller's string to out, which has room for cap bytes. fault says that the
- * kernel could not read it either. */
-static __always_inline void user_string(const void *string, __u8 *out, __u32 cap, bool fault,
+/* Whether a call that ended so may not have read its strings: they could not be read, or something
+ * else was wrong with its arguments first. */
+static __always_inline bool unread(long ret)
+{
+	return ret == -EFAULT || ret == -EINVAL || ret == -EBADF || ret == -E2BIG || ret == -ENOSYS;
+}
+
+/* Writes the caller's string to out, which has room for cap bytes. without says that the kernel
+ * need not have read it. */
+static __always_inline void user_string(const void *string, __u8 *out, __u32 cap, bool without,
 					struct path_part *part)
 {
 	long n = bpf_probe_read_user_str(out, cap, string);
@@ -292,11 +299,10 @@ static __always_inline void user_string(const void *string, __u8 *out, __u32 cap
 		n = 1; /* an empty string, before Linux 6.2 */
 	if (n < 1 || n > cap) {
 		part->marks |= PATH_TRUNCATED;
-		if (!fault) {
+		/* Where nothing can be mapped (the other half of the addresses is the kernel's), it can't have. */
+		if (!without && (long)string >= LOWEST_ADDRESS) {
 			count(COUNTER_STRING_FAULT);
-			/* The kernel read it, or has not come to that: where nothing can be mapped. */
-			if ((unsigned long)string >= LOWEST_ADDRESS)
-				part->marks |= PATH_RACED;
+			part->marks |= PATH_RACED;
 		}
 		n = 1;
 	}

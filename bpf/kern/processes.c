@@ -204,7 +204,7 @@ static __always_inline int exec_failed(long ret, bool at_directory)
 	describe(&event->head.who, task);
 	credentials(event, task);
 	user_string(at_directory ? (void *)ARG2(regs) : (void *)ARG1(regs), record->data, PATH_CAP,
-		    ret == -EFAULT, &event->file);
+		    unread(ret), &event->file);
 	/* Past the point of no return the memory that it was in is gone. */
 	event->file.marks &= ~PATH_RACED;
 	at = event->file.len;
