@@ -37,7 +37,7 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 	struct open_event *event;
 	struct slot slot = {};
 	struct given *given = NULL;
-	bool shared, doubt = false;
+	bool shared, doubt = false, vouched = false;
 	__u64 mark, seq, len, since = 0;
 	__u32 me = 0;
 
@@ -68,7 +68,8 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 		since = last_act(task);
 		slot.file = (__u64)file;
 		me = READ(struct task_struct, task, pid);
-		doubt = given && doubtful(&slot, mark, given, me, since);
+		vouched = given && vouches(given, record->data, event->path.len);
+		doubt = given && doubtful(&slot, mark, given, me, since, vouched);
 	} else {
 		__builtin_memset(&event->file, 0, sizeof(event->file));
 		event->flags = flags;
@@ -88,7 +89,7 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 	pad(record->data, len);
 	describe(&event->head.who, task);
 	seq = send_act(id, run, &event->head, sizeof(*event) + len, EVENT_OPEN, mark);
-	if (given && remember(&slot, mark, given, seq, me, since) && !doubt && seq)
+	if (given && remember(&slot, mark, given, seq, me, since, vouched) && !doubt && seq)
 		send_raced(id, run, task, seq);
 }
 

@@ -268,7 +268,9 @@ static __always_inline bool last_of_group(__u64 *ctx, struct task_struct *task,
 		return false;
 	group.start = READ(struct task_struct, leader, start_boottime);
 	group.tgid = READ(struct task_struct, task, tgid);
-	switch (bpf_map_update_elem(&exited_groups, &group, &one, BPF_NOEXIST)) {
+	/* Before Linux 6.4 the verifier calls a function that returns an int, and leaves the upper half
+	 * of the register as it is. */
+	switch ((int)bpf_map_update_elem(&exited_groups, &group, &one, BPF_NOEXIST)) {
 	case 0:
 		return true;
 	case -17: /* EEXIST */

@@ -5,7 +5,9 @@
  * them, an open is in doubt
  *
  *  - when no file is there any more;
- *  - when the file there is what another's dup put at its number since the thread's last act, or
+ *  - when the file there is what another's dup put at its number since the thread's last act (one
+ *    to the lowest number, as honest threads make many: a moment ago, or a while ago where the name
+ *    that was given is not what is found), or
  *    when such a call (dup, dup2, dup3, fcntl) is found, as it returns, to have put there what an
  *    open has been recorded with;
  *  - when the file there was recorded a moment ago as what another thread's open by another name
@@ -28,6 +30,7 @@ enum raced_limits {
 
 #define SLOT_AGE 1000000000ULL /* ns after which what an open was recorded with is history */
 #define DUP_MOMENT 5000ULL /* ns likewise of a dup to the lowest number: these are common */
+#define DUP_WHILE 100000ULL /* ns of one where the name that was given is not what is found */
 #define SLOT_MOMENT 5000ULL /* ns that another thread's open can be old and still meet this one */
 
 /* A file at a descriptor in a table that is shared. */
@@ -120,6 +123,23 @@ static __always_inline struct given *read_given(const void *name)
 	return given;
 }
 
+/* Whether the path that was found is what the caller gave. */
+static __always_inline bool vouches(const struct given *given, const __u8 *path, __u32 len)
+{
+	long n = given->size;
+	__u32 i;
+
+	if (n < 2 || n >= GIVEN_CAP || n - 1 != len)
+		return false;
+	for (i = 0; i < GIVEN_CAP; i++) {
+		if (i >= n - 1)
+			return true;
+		if (path[i] != given->bytes[i])
+			return false;
+	}
+	return false;
+}
+
 /* When the current thread last did something that is recorded: an open of its own began later. */
 static __always_inline __u64 last_act(struct task_struct *task)
 {
@@ -129,25 +149,25 @@ static __always_inline __u64 last_act(struct task_struct *task)
 }
 
 /* Whether a dup by another thread, since then, put the file there. */
-static __always_inline bool swapped_in(struct slot_use *use, __u32 me, __u64 since)
+static __always_inline bool swapped_in(struct slot_use *use, __u32 me, __u64 since, bool vouched)
 {
 	/* An addition that is asked for its result is a full barrier: what was written before is seen. */
 	__u64 swapped = __sync_fetch_and_add(&use->swapped, 0);
 
 	return use->swapper != me && swapped > since &&
-	       (!use->to_lowest || bpf_ktime_get_boot_ns() - swapped < DUP_MOMENT);
+	       (!use->to_lowest || bpf_ktime_get_boot_ns() - swapped < (vouched ? DUP_MOMENT : DUP_WHILE));
 }
 
 /* Whether another thread may have put the file where the current one's open left its own.
  * Called before the open is recorded. */
 static __always_inline bool doubtful(struct slot *slot, __u64 inode, const struct given *given, __u32 me,
-				     __u64 since)
+				     __u64 since, bool vouched)
 {
 	struct slot_use *use = bpf_map_lookup_elem(&slots, slot);
 
 	if (!use)
 		return false;
-	if (swapped_in(use, me, since))
+	if (swapped_in(use, me, since, vouched))
 		return true;
 	return use->opener != me && use->opened > since && bpf_ktime_get_boot_ns() - use->opened < SLOT_MOMENT &&
 	       use->inode == inode && use->name != given->hash;
@@ -156,7 +176,7 @@ static __always_inline bool doubtful(struct slot *slot, __u64 inode, const struc
 /* Remembers what an open was recorded with. Returns whether it is found only now that a dup put the
  * file there: its program looked for an open before this was remembered. */
 static __always_inline bool remember(struct slot *slot, __u64 inode, const struct given *given, __u64 seq,
-				     __u32 me, __u64 since)
+				     __u32 me, __u64 since, bool vouched)
 {
 	struct slot_use *use = use_of(slot);
 
@@ -167,7 +187,7 @@ static __always_inline bool remember(struct slot *slot, __u64 inode, const struc
 	use->opener = me;
 	use->opened = bpf_ktime_get_boot_ns();
 	use->seq = seq;
-	return swapped_in(use, me, since);
+	return swapped_in(use, me, since, vouched);
 }
 
 /* Says that what an earlier event names may be another. */
