@@ -413,16 +413,17 @@ type kernSlot struct {
 }
 
 type kernSlotUse struct {
-	_        structs.HostLayout
-	Opened   uint64
-	Inode    uint64
-	Seq      uint64
-	Name     uint64
-	Swapped  uint64
-	Opener   uint32
-	Swapper  uint32
-	ToLowest uint32
-	Unused   uint32
+	_            structs.HostLayout
+	Opened       uint64
+	Inode        uint64
+	Seq          uint64
+	Name         uint64
+	Swapped      uint64
+	SwappedInode uint64
+	Opener       uint32
+	Swapper      uint32
+	ToLowest     uint32
+	Unused       uint32
 }
 
 type kernSteerKey struct {

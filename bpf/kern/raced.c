@@ -8,19 +8,23 @@ static __always_inline void swapped(__u64 id, struct run *run, struct task_struc
 				    struct slot_use *origin, bool to_lowest, __u64 now)
 {
 	struct slot_use *use = use_of(slot);
+	__u64 inode = inode_of((struct file *)slot->file);
 	__u64 seq;
 
 	if (!use)
 		return;
 	use->swapper = READ(struct task_struct, task, pid);
 	use->to_lowest = to_lowest;
+	use->swapped_inode = inode;
 	use->swapped = now;
 	/* If an open was recorded with it, that was looked at too late. The addition is a barrier, as in
 	 * swapped_in: of two programs that meet, one sees what the other wrote. */
 	seq = __sync_fetch_and_add(&use->seq, 0);
 	if (!seq || use->opener == use->swapper || now - use->opened > SLOT_AGE)
 		return;
-	/* Not if it is a later file in the same memory, which was opened after the one recorded. */
+	/* Not if it is a later file in the same memory: another, or opened after the one recorded. */
+	if (use->inode != inode)
+		return;
 	if (origin && origin->opened > use->opened)
 		return;
 	use->seq = 0;

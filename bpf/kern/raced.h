@@ -30,7 +30,7 @@ enum raced_limits {
 
 #define SLOT_AGE 1000000000ULL /* ns after which what an open was recorded with is history */
 #define DUP_MOMENT 5000ULL /* ns likewise of a dup to the lowest number: these are common */
-#define DUP_WHILE 100000ULL /* ns of one where the name that was given is not what is found */
+#define DUP_WHILE 50000ULL /* ns of one where the name that was given is not what is found */
 #define SLOT_MOMENT 5000ULL /* ns that another thread's open can be old and still meet this one */
 
 /* A file at a descriptor in a table that is shared. */
@@ -46,6 +46,7 @@ struct slot_use {
 	__u64 seq;
 	__u64 name; /* hash of the caller's */
 	__u64 swapped; /* when a dup that put it there returned */
+	__u64 swapped_inode;
 	__u32 opener; /* host's thread id */
 	__u32 swapper;
 	__u32 to_lowest; /* the dup took the lowest number */
@@ -74,6 +75,14 @@ static __always_inline struct slot_use *use_of(struct slot *slot)
 	if (!use)
 		count(COUNTER_SLOT_MISSING);
 	return use;
+}
+
+static __always_inline __u64 inode_of(struct file *file)
+{
+	struct identity identity;
+
+	identify(file, &identity);
+	return identity.inode;
 }
 
 static __always_inline bool shares_table(struct task_struct *task, struct slot *slot)
@@ -149,12 +158,13 @@ static __always_inline __u64 last_act(struct task_struct *task)
 }
 
 /* Whether a dup by another thread, since then, put the file there. */
-static __always_inline bool swapped_in(struct slot_use *use, __u32 me, __u64 since, bool vouched)
+static __always_inline bool swapped_in(struct slot_use *use, __u64 inode, __u32 me, __u64 since, bool vouched)
 {
 	/* An addition that is asked for its result is a full barrier: what was written before is seen. */
 	__u64 swapped = __sync_fetch_and_add(&use->swapped, 0);
 
-	return use->swapper != me && swapped > since &&
+	/* Of another inode it is a later file in the same memory. */
+	return use->swapper != me && swapped > since && use->swapped_inode == inode &&
 	       (!use->to_lowest || bpf_ktime_get_boot_ns() - swapped < (vouched ? DUP_MOMENT : DUP_WHILE));
 }
 
@@ -167,7 +177,7 @@ static __always_inline bool doubtful(struct slot *slot, __u64 inode, const struc
 
 	if (!use)
 		return false;
-	if (swapped_in(use, me, since, vouched))
+	if (swapped_in(use, inode, me, since, vouched))
 		return true;
 	return use->opener != me && use->opened > since && bpf_ktime_get_boot_ns() - use->opened < SLOT_MOMENT &&
 	       use->inode == inode && use->name != given->hash;
@@ -187,7 +197,7 @@ static __always_inline bool remember(struct slot *slot, __u64 inode, const struc
 	use->opener = me;
 	use->opened = bpf_ktime_get_boot_ns();
 	use->seq = seq;
-	return swapped_in(use, me, since, vouched);
+	return swapped_in(use, inode, me, since, vouched);
 }
 
 /* Says that what an earlier event names may be another. */
