@@ -6,14 +6,14 @@
  *
  *  - when no file is there any more;
  *  - when the file there is what another's dup put at its number since the thread's last act (one
- *    to the lowest number, as honest threads make many: a moment ago, or a while ago where the name
- *    that was given is not what is found), or
+ *    to the lowest number, as honest threads make many: a moment ago, and the name that was given
+ *    is not what is found), or
  *    when such a call (dup, dup2, dup3, fcntl) is found, as it returns, to have put there what an
  *    open has been recorded with;
  *  - when the file there was recorded a moment ago as what another thread's open by another name
  *    put at that number.
  *
- * What is left is an exchange by close and open, or by close and a descriptor that was sent,
+ * What is left is an exchange by close and open, by close and a dup to the lowest number, or by close and a descriptor that was sent,
  * that hits the instant. That the file has other references says nothing: every fork by another
  * thread makes one.
  */
@@ -30,7 +30,6 @@ enum raced_limits {
 
 #define SLOT_AGE 1000000000ULL /* ns after which what an open was recorded with is history */
 #define DUP_MOMENT 5000ULL /* ns likewise of a dup to the lowest number: these are common */
-#define DUP_WHILE 50000ULL /* ns of one where the name that was given is not what is found */
 #define SLOT_MOMENT 5000ULL /* ns that another thread's open can be old and still meet this one */
 
 /* A file at a descriptor in a table that is shared. */
@@ -165,7 +164,7 @@ static __always_inline bool swapped_in(struct slot_use *use, __u64 inode, __u32 
 
 	/* Of another inode it is a later file in the same memory. */
 	return use->swapper != me && swapped > since && use->swapped_inode == inode &&
-	       (!use->to_lowest || bpf_ktime_get_boot_ns() - swapped < (vouched ? DUP_MOMENT : DUP_WHILE));
+	       (!use->to_lowest || (!vouched && bpf_ktime_get_boot_ns() - swapped < DUP_MOMENT));
 }
 
 /* Whether another thread may have put the file where the current one's open left its own.
