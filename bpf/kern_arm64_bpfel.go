@@ -447,6 +447,7 @@ const (
 	kernMapGivens            = "givens"
 	kernMapGrants            = "grants"
 	kernMapNetRecords        = "net_records"
+	kernMapNumbers           = "numbers"
 	kernMapOpenRecords       = "open_records"
 	kernMapOwners            = "owners"
 	kernMapPathBuffers       = "path_buffers"
@@ -621,6 +622,7 @@ type kernMapSpecs struct {
 	Givens        *ebpf.MapSpec `ebpf:"givens"`
 	Grants        *ebpf.MapSpec `ebpf:"grants"`
 	NetRecords    *ebpf.MapSpec `ebpf:"net_records"`
+	Numbers       *ebpf.MapSpec `ebpf:"numbers"`
 	OpenRecords   *ebpf.MapSpec `ebpf:"open_records"`
 	Owners        *ebpf.MapSpec `ebpf:"owners"`
 	PathBuffers   *ebpf.MapSpec `ebpf:"path_buffers"`
@@ -679,6 +681,7 @@ type kernMaps struct {
 	Givens        *ebpf.Map `ebpf:"givens"`
 	Grants        *ebpf.Map `ebpf:"grants"`
 	NetRecords    *ebpf.Map `ebpf:"net_records"`
+	Numbers       *ebpf.Map `ebpf:"numbers"`
 	OpenRecords   *ebpf.Map `ebpf:"open_records"`
 	Owners        *ebpf.Map `ebpf:"owners"`
 	PathBuffers   *ebpf.Map `ebpf:"path_buffers"`
@@ -702,6 +705,7 @@ func (m *kernMaps) Close() error {
 		m.Givens,
 		m.Grants,
 		m.NetRecords,
+		m.Numbers,
 		m.OpenRecords,
 		m.Owners,
 		m.PathBuffers,

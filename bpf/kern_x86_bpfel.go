@@ -447,6 +447,7 @@ const (
 	kernMapGivens            = "givens"
 	kernMapGrants            = "grants"
 	kernMapNetRecords        = "net_records"
+	kernMapNumbers           = "numbers"
 	kernMapOpenRecords       = "open_records"
 	kernMapOwners            = "owners"
 	kernMapPathBuffers       = "path_buffers"
@@ -633,6 +634,7 @@ type kernMapSpecs struct {
 	Givens        *ebpf.MapSpec `ebpf:"givens"`
 	Grants        *ebpf.MapSpec `ebpf:"grants"`
 	NetRecords    *ebpf.MapSpec `ebpf:"net_records"`
+	Numbers       *ebpf.MapSpec `ebpf:"numbers"`
 	OpenRecords   *ebpf.MapSpec `ebpf:"open_records"`
 	Owners        *ebpf.MapSpec `ebpf:"owners"`
 	PathBuffers   *ebpf.MapSpec `ebpf:"path_buffers"`
@@ -691,6 +693,7 @@ type kernMaps struct {
 	Givens        *ebpf.Map `ebpf:"givens"`
 	Grants        *ebpf.Map `ebpf:"grants"`
 	NetRecords    *ebpf.Map `ebpf:"net_records"`
+	Numbers       *ebpf.Map `ebpf:"numbers"`
 	OpenRecords   *ebpf.Map `ebpf:"open_records"`
 	Owners        *ebpf.Map `ebpf:"owners"`
 	PathBuffers   *ebpf.Map `ebpf:"path_buffers"`
@@ -714,6 +717,7 @@ func (m *kernMaps) Close() error {
 		m.Givens,
 		m.Grants,
 		m.NetRecords,
+		m.Numbers,
 		m.OpenRecords,
 		m.Owners,
 		m.PathBuffers,

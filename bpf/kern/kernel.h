@@ -140,6 +140,21 @@ typedef struct {
 	int counter;
 } atomic_t;
 
+/* The count of a file's references, since 6.13 and before. */
+struct file___ref {
+	struct {
+		struct {
+			long long counter;
+		} refcnt;
+	} f_ref;
+};
+
+struct file___count {
+	struct {
+		long long counter;
+	} f_count;
+};
+
 struct files_struct {
 	atomic_t count;
 	struct fdtable *fdt;

@@ -5,17 +5,18 @@
  * them, an open is in doubt
  *
  *  - when no file is there any more;
+ *  - when the file there is at another number of the table as well: what was opened just now is at one;
  *  - when the file there is what another's dup put at its number since the thread's last act (one
  *    to the lowest number, as honest threads make many: a moment ago, and the name that was given
- *    is not what is found), or
- *    when such a call (dup, dup2, dup3, fcntl) is found, as it returns, to have put there what an
- *    open has been recorded with;
+ *    is not what is found), or when such a call (dup, dup2, dup3, fcntl) is found, as it returns, to
+ *    have put there what an open has been recorded with;
  *  - when the file there was recorded a moment ago as what another thread's open by another name
  *    put at that number.
  *
- * What is left is an exchange by close and open, by close and a dup to the lowest number, or by close and a descriptor that was sent,
- * that hits the instant. That the file has other references says nothing: every fork by another
- * thread makes one.
+ * What is left hits the instant and leaves the file at that number alone: an exchange by close and
+ * open; by close and a dup to the lowest number, or a descriptor that was sent, whose other number is
+ * given up before the look. References by other tables say nothing: every fork by another thread
+ * makes them.
  */
 #ifndef PROCTOR_RACED_H
 #define PROCTOR_RACED_H
@@ -26,6 +27,8 @@
 enum raced_limits {
 	SLOTS_KEPT = 32768, /* descriptors and files remembered, of all runs */
 	GIVEN_CAP = 256, /* bytes of a name that tell it from another */
+	NUMBERS_CHUNK = 64, /* of a table, read at once: the kernel makes tables of multiples of it */
+	NUMBERS_CAP = 65536, /* looked through, of a table */
 };
 
 #define SLOT_AGE 1000000000ULL /* ns after which what an open was recorded with is history */
@@ -90,6 +93,68 @@ static __always_inline bool shares_table(struct task_struct *task, struct slot *
 
 	slot->files = (__u64)files;
 	return READ(struct files_struct, files, count.counter) > 1;
+}
+
+/* Whether nothing but one number refers to the file. */
+static __always_inline bool one_reference(struct file *file)
+{
+	struct file___ref *counted = (void *)file;
+
+	/* Since 6.13 the count starts from 0 for the first reference. */
+	if (bpf_core_field_exists(counted->f_ref))
+		return BPF_CORE_READ(counted, f_ref.refcnt.counter) == 0;
+	return BPF_CORE_READ((struct file___count *)file, f_count.counter) == 1;
+}
+
+/* Files at some of a table's numbers. One for each CPU: too large for the stack. Written and read
+ * by the open programs, which run with preemption off. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64[NUMBERS_CHUNK]);
+} numbers SEC(".maps");
+
+struct number_search {
+	struct file **files;
+	__u64 file;
+	__u64 but; /* this number */
+	bool found;
+};
+
+static long search_chunk(__u32 i, struct number_search *search)
+{
+	__u32 zero = 0, at = i * NUMBERS_CHUNK, k;
+	__u64 *chunk = bpf_map_lookup_elem(&numbers, &zero);
+
+	if (!chunk || bpf_probe_read_kernel(chunk, NUMBERS_CHUNK * sizeof(*chunk), &search->files[at])) {
+		search->found = true; /* nobody knows */
+		return 1;
+	}
+	for (k = 0; k < NUMBERS_CHUNK; k++)
+		if (chunk[k] == search->file && at + k != search->but)
+			search->found = true;
+	return search->found;
+}
+
+/* Whether the file is at another number of the task's table than this, or the table is too large to
+ * tell. Global: verified once, by itself. */
+__noinline int at_another_number(__u64 file, __u64 number)
+{
+	struct number_search search = { .file = file, .but = number };
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct fdtable *table;
+	__u32 count;
+
+	if (one_reference((struct file *)file))
+		return false;
+	table = BPF_CORE_READ(task, files, fdt);
+	count = READ(struct fdtable, table, max_fds);
+	if (count > NUMBERS_CAP)
+		return true;
+	search.files = READ(struct fdtable, table, fd);
+	bpf_loop(count / NUMBERS_CHUNK, search_chunk, &search, 0);
+	return search.found;
 }
 
 /* What the caller gave as a name, now. */
@@ -172,8 +237,11 @@ static __always_inline bool swapped_in(struct slot_use *use, __u64 inode, __u32 
 static __always_inline bool doubtful(struct slot *slot, __u64 inode, const struct given *given, __u32 me,
 				     __u64 since, bool vouched)
 {
-	struct slot_use *use = bpf_map_lookup_elem(&slots, slot);
+	struct slot_use *use;
 
+	if (at_another_number(slot->file, slot->fd))
+		return true;
+	use = bpf_map_lookup_elem(&slots, slot);
 	if (!use)
 		return false;
 	if (swapped_in(use, inode, me, since, vouched))
