@@ -110,7 +110,45 @@ func (s *Sensor) load(events *tracefs) error {
 	if err != nil {
 		return err
 	}
+	if s.counters, err = counterNames(spec.Types); err != nil {
+		return err
+	}
+	traced, err := events.exits()
+	if err != nil {
+		return err
+	}
 	types := btf.NewCache() // to parse the kernel's once
+	if err := s.fit(spec, types); err != nil {
+		return err
+	}
+	permitted := set(s.opts.Permitted)
+	programs := byNumber(chooseForm(spec, s.allExits), permitted, traced)
+	if err := watch(spec, programs); err != nil {
+		return err
+	}
+	setShapes(spec.Maps[kernMapShapes])
+	s.lookup = separateLookup(spec)
+	s.ring = spec.Maps[kernMapRings].InnerMap.Copy()
+	s.senders = spec.Maps[kernMapSenders].InnerMap.Copy()
+	s.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: types})
+	if err != nil {
+		return fmt.Errorf("load programs: %w", err)
+	}
+	if s.allExits {
+		if err := fillExits(s.coll, programs); err != nil {
+			return err
+		}
+	}
+	s.links, err = attachments(spec, s.coll, permitted, traced)
+	return err
+}
+
+// fit makes the programs what the options, the parent's place and this kernel need, and takes
+// out those that only answer questions about these.
+func (s *Sensor) fit(spec *ebpf.CollectionSpec, types *btf.Cache) error {
+	if err := setOwn(spec, s.opts.Own); err != nil {
+		return err
+	}
 	depth, err := cgroupLevel(spec, types, s.opts.Cgroup)
 	if err != nil {
 		return fmt.Errorf("level of cgroup %s: %w", s.opts.Cgroup, err)
@@ -119,16 +157,6 @@ func (s *Sensor) load(events *tracefs) error {
 		return fmt.Errorf("set level: %w", err)
 	}
 	if err := chooseVariants(spec, types); err != nil {
-		return err
-	}
-	if s.counters, err = counterNames(spec.Types); err != nil {
-		return err
-	}
-	traced, err := events.exits()
-	if err != nil {
-		return err
-	}
-	if err := setOwn(spec, s.opts.Own); err != nil {
 		return err
 	}
 	if s.preemption, err = askPreemption(spec, types); err != nil {
@@ -142,33 +170,14 @@ func (s *Sensor) load(events *tracefs) error {
 		s.opts.Logger.Info("the kernel can preempt itself: every system call of the host passes one program at its exit", "asked_in_vain", !known)
 	}
 	s.allExits = can || s.opts.AllExits
-	delete(spec.Programs, kernProgPreempts)
-	permitted := set(s.opts.Permitted)
-	programs := byNumber(chooseForm(spec, s.allExits), permitted, traced)
-	if err := watch(spec, programs); err != nil {
-		return err
-	}
-	s.lookup = separateLookup(spec)
-	setShapes(spec.Maps[kernMapShapes])
-	delete(spec.Programs, kernProgLevel)
-	s.ring = spec.Maps[kernMapRings].InnerMap.Copy()
-	s.senders = spec.Maps[kernMapSenders].InnerMap.Copy()
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return fmt.Errorf("number of CPUs: %w", err)
 	}
 	spec.Maps[kernMapExecRecords].MaxEntries = uint32(cpus)
-	s.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: types})
-	if err != nil {
-		return fmt.Errorf("load programs: %w", err)
-	}
-	if s.allExits {
-		if err := fillExits(s.coll, programs); err != nil {
-			return err
-		}
-	}
-	s.links, err = attachments(spec, s.coll, permitted, traced)
-	return err
+	delete(spec.Programs, kernProgLevel)
+	delete(spec.Programs, kernProgPreempts)
+	return nil
 }
 
 // chooseVariants tells the programs what this kernel's tracepoints pass: sched_process_exit

@@ -131,10 +131,13 @@ static long search_chunk(__u32 i, struct number_search *search)
 		search->found = true; /* nobody knows */
 		return 1;
 	}
-	for (k = 0; k < NUMBERS_CHUNK; k++)
-		if (chunk[k] == search->file && at + k != search->but)
+	for (k = 0; k < NUMBERS_CHUNK; k++) {
+		if (chunk[k] == search->file && at + k != search->but) {
 			search->found = true;
-	return search->found;
+			return 1;
+		}
+	}
+	return 0;
 }
 
 /* Whether the file is at another number of the task's table than this, or the table is too large to
