@@ -169,8 +169,9 @@ func TestSwappedDescriptorIsNamedOrDoubted(t *testing.T) {
 				}
 			}
 			t.Logf("%d named, %d in doubt", named, doubts)
-			// An exchange by close and open leaves nothing to tell it by but its instant, one by close and
-			// dup little: see docs/sight.md. How many are missed depends on the machine: few.
+			// An exchange by close and open leaves nothing to tell it by but its instant, one by close and a dup
+			// whose other number is given up little: see docs/sight.md. How many are missed depends on the
+			// machine: few.
 			allowed := map[string]uint64{"close and open": n / 10, "close, dup and close": n / 10}[how]
 			if named+doubts+allowed < n {
 				t.Errorf("%d of %d opens are neither named (%d) nor in doubt (%d)", n-named-doubts, n, named, doubts)
