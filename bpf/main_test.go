@@ -49,6 +49,7 @@ var acts = map[string]func(args []string) error{
 	"threads":  actThreads,
 	"bind":     actBind,
 	"turns":    actTakeTurns,
+	"handover": actHandOver,
 	"reuse":    actReuse,
 }
 

@@ -460,6 +460,52 @@ func TestNameThatIsGone(t *testing.T) {
 	}
 }
 
+// actHandOver opens a file, keeps it at another number alone, and has another thread bring it back to the
+// first, which no open has been at since.
+func actHandOver(args []string) error {
+	on := func(f func() (int, error)) (fd int, err error) { // another thread each time
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread() // ends with the goroutine
+			fd, err = f()
+		}()
+		<-done
+		return fd, err
+	}
+	for range 50 {
+		kept, err := on(func() (int, error) {
+			fd, err := unix.Open(args[0], unix.O_RDONLY, 0)
+			if err != nil {
+				return 0, err
+			}
+			defer unix.Close(fd)
+			return unix.Dup(fd)
+		})
+		if err != nil {
+			return err
+		}
+		again, err := on(func() (int, error) { return unix.Dup(kept) })
+		if err != nil {
+			return err
+		}
+		unix.Close(kept)
+		unix.Close(again)
+	}
+	return nil
+}
+
+func TestHandedOverIsNotDoubted(t *testing.T) {
+	h := newHost(t)
+	file := testenv.Dir(t) + "/f"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := h.box(t, "handover", 0)
+	b.act(t, "handover", file)
+	noDoubt(t, b)
+}
+
 // actTakeTurns does what honest threads do to numbers that others had before.
 func actTakeTurns(args []string) error {
 	file, link := args[0], args[1]

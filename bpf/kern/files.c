@@ -37,8 +37,8 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 	struct open_event *event;
 	struct slot slot = {};
 	struct given *given = NULL;
-	bool shared, doubt = false, vouched = false;
-	__u64 mark, seq, len, since = 0;
+	bool shared, doubt = false, twice = false, vouched = false;
+	__u64 mark, seq, len, since = 0, looked = 0;
 	__u32 me = 0;
 
 	if (!record) {
@@ -52,8 +52,11 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 	event->result = result < 0 ? result : 0;
 	if (result >= 0) {
 		file = file_of(task, result);
+		looked = bpf_ktime_get_boot_ns();
 		if (!file)
 			count(COUNTER_DESCRIPTOR_GONE);
+		else
+			twice = at_another_number((__u64)file, result); /* at once: a path can take long to read */
 	}
 	if (file) {
 		event->flags = READ(struct file, file, f_flags);
@@ -64,16 +67,18 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 		mark = event->file.inode;
 		shared = shares_table(task, &slot);
 		slot.fd = result;
+		slot.file = (__u64)file;
+		/* Who exchanged it may have left the table since. */
+		shared = shared || bpf_map_lookup_elem(&slots, &slot);
 		given = shared ? read_given(name) : NULL;
 		since = last_act(task);
-		slot.file = (__u64)file;
 		me = READ(struct task_struct, task, pid);
 		vouched = given && vouches(given, record->data, event->path.len);
-		doubt = given && doubtful(&slot, mark, given, me, since, vouched);
+		doubt = twice || (given && doubtful(&slot, mark, given, me, since, looked, vouched));
 	} else {
 		__builtin_memset(&event->file, 0, sizeof(event->file));
 		event->flags = flags;
-		doubt = result >= 0 && shares_table(task, &slot);
+		doubt = result >= 0;
 		user_string(name, record->data, PATH_CAP, unread(result), &event->path);
 		mark = event->path.len;
 	}
@@ -89,7 +94,7 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 	pad(record->data, len);
 	describe(&event->head.who, task);
 	seq = send_act(id, run, &event->head, sizeof(*event) + len, EVENT_OPEN, mark);
-	if (given && remember(&slot, mark, given, seq, me, since, vouched) && !doubt && seq)
+	if (given && remember(&slot, mark, given, seq, me, since, looked, vouched) && !doubt && seq)
 		send_raced(id, run, task, seq);
 }
 

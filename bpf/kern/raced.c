@@ -3,9 +3,10 @@
 #include "raced.h"
 
 /* A dup has put a file at a number. origin is what an open at the number it came from was recorded
- * with, or NULL. */
+ * with, or NULL; kept says that the file is there still, so that an open which was taken in by the
+ * dup has found it at two numbers. */
 static __always_inline void swapped(__u64 id, struct run *run, struct task_struct *task, struct slot *slot,
-				    struct slot_use *origin, bool to_lowest, __u64 now)
+				    struct slot_use *origin, bool kept, bool to_lowest, __u64 now)
 {
 	struct slot_use *use = use_of(slot);
 	__u64 inode = inode_of((struct file *)slot->file);
@@ -17,6 +18,8 @@ static __always_inline void swapped(__u64 id, struct run *run, struct task_struc
 	use->to_lowest = to_lowest;
 	use->swapped_inode = inode;
 	use->swapped = now;
+	if (kept)
+		return;
 	/* If an open was recorded with it, that was looked at too late. The addition is a barrier, as in
 	 * swapped_in: of two programs that meet, one sees what the other wrote. */
 	seq = __sync_fetch_and_add(&use->seq, 0);
@@ -59,15 +62,15 @@ static __always_inline int duplicated(long ret, bool to_lowest)
 		from.file = (__u64)file_of(task, from.fd);
 		origin = bpf_map_lookup_elem(&slots, &from);
 	}
+	file = file_of(task, slot.fd);
 	if (from.file) {
 		slot.file = from.file;
-		swapped(id, run, task, &slot, origin, to_lowest, now);
+		swapped(id, run, task, &slot, origin, (__u64)file == from.file, to_lowest, now);
 	}
 	/* The number that it came from may be another's by now, but then this one is not yet. */
-	file = file_of(task, slot.fd);
 	if (file && (__u64)file != from.file) {
 		slot.file = (__u64)file;
-		swapped(id, run, task, &slot, NULL, to_lowest, now);
+		swapped(id, run, task, &slot, NULL, false, to_lowest, now);
 	}
 	return 0;
 }

@@ -224,39 +224,44 @@ static __always_inline __u64 last_act(struct task_struct *task)
 	return acts && acts->last ? acts->last : READ(struct task_struct, task, start_boottime);
 }
 
+/* Whether less than so long passed from then to when the descriptor was looked at: reading the path
+ * takes longer than that, if it is a long one. Later is not too long ago. */
+static __always_inline bool moment(__u64 looked, __u64 then, __u64 moment)
+{
+	return (__s64)(looked - then) < (__s64)moment;
+}
+
 /* Whether a dup by another thread, since then, put the file there. */
-static __always_inline bool swapped_in(struct slot_use *use, __u64 inode, __u32 me, __u64 since, bool vouched)
+static __always_inline bool swapped_in(struct slot_use *use, __u64 inode, __u32 me, __u64 since, __u64 looked,
+				       bool vouched)
 {
 	/* An addition that is asked for its result is a full barrier: what was written before is seen. */
 	__u64 swapped = __sync_fetch_and_add(&use->swapped, 0);
 
 	/* Of another inode it is a later file in the same memory. */
 	return use->swapper != me && swapped > since && use->swapped_inode == inode &&
-	       (!use->to_lowest || (!vouched && bpf_ktime_get_boot_ns() - swapped < DUP_MOMENT));
+	       (!use->to_lowest || (!vouched && moment(looked, swapped, DUP_MOMENT)));
 }
 
 /* Whether another thread may have put the file where the current one's open left its own.
  * Called before the open is recorded. */
 static __always_inline bool doubtful(struct slot *slot, __u64 inode, const struct given *given, __u32 me,
-				     __u64 since, bool vouched)
+				     __u64 since, __u64 looked, bool vouched)
 {
-	struct slot_use *use;
+	struct slot_use *use = bpf_map_lookup_elem(&slots, slot);
 
-	if (at_another_number(slot->file, slot->fd))
-		return true;
-	use = bpf_map_lookup_elem(&slots, slot);
 	if (!use)
 		return false;
-	if (swapped_in(use, inode, me, since, vouched))
+	if (swapped_in(use, inode, me, since, looked, vouched))
 		return true;
-	return use->opener != me && use->opened > since && bpf_ktime_get_boot_ns() - use->opened < SLOT_MOMENT &&
+	return use->opener != me && use->opened > since && moment(looked, use->opened, SLOT_MOMENT) &&
 	       use->inode == inode && use->name != given->hash;
 }
 
 /* Remembers what an open was recorded with. Returns whether it is found only now that a dup put the
  * file there: its program looked for an open before this was remembered. */
 static __always_inline bool remember(struct slot *slot, __u64 inode, const struct given *given, __u64 seq,
-				     __u32 me, __u64 since, bool vouched)
+				     __u32 me, __u64 since, __u64 looked, bool vouched)
 {
 	struct slot_use *use = use_of(slot);
 
@@ -267,7 +272,7 @@ static __always_inline bool remember(struct slot *slot, __u64 inode, const struc
 	use->opener = me;
 	use->opened = bpf_ktime_get_boot_ns();
 	use->seq = seq;
-	return swapped_in(use, inode, me, since, vouched);
+	return swapped_in(use, inode, me, since, looked, vouched);
 }
 
 /* Says that what an earlier event names may be another. */
