@@ -98,7 +98,7 @@ var allowed = []callGroup{
 		"setresgid", "setresuid", "setreuid", "setuid",
 	}},
 	{"confining oneself further", []string{
-		"landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self", "seccomp",
+		"landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self",
 	}},
 	{"about the system", []string{"getrandom", "sysinfo", "uname"}},
 	{"communication inside the run: pipes, System V and POSIX queues of its own IPC namespace", []string{
@@ -172,6 +172,9 @@ func seccomp() *specs.LinuxSeccomp {
 		allow(abi.calls)
 	}
 	allow([]string{"clone"}, masked(0, namespaceFlags, 0))
+	// Who holds a filter's listener puts descriptors into the table of whom it holds up
+	// (SECCOMP_IOCTL_NOTIF_ADDFD), in another's place and with no call that the kernel's programs see.
+	allow([]string{"seccomp"}, masked(1, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, 0))
 	// glibc tries clone3 first; its flags lie in memory, where seccomp cannot see them.
 	p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{
 		Names: []string{"clone3"}, Action: specs.ActErrno, ErrnoRet: &enosys,

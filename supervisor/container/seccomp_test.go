@@ -145,6 +145,19 @@ func TestSeccompClone(t *testing.T) {
 	}
 }
 
+func TestSeccompListener(t *testing.T) {
+	p := seccomp()
+	const filter, listener = unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+	for flags, want := range map[uint64]unix.Errno{
+		0: 0, unix.SECCOMP_FILTER_FLAG_TSYNC: 0, unix.SECCOMP_FILTER_FLAG_LOG: 0,
+		listener: unix.EPERM, listener | unix.SECCOMP_FILTER_FLAG_TSYNC: unix.EPERM, listener | 1<<40: unix.EPERM,
+	} {
+		if got := verdict(t, p, "seccomp", filter, flags); got != want {
+			t.Errorf("seccomp(%d, %#x): %v, want %v", filter, flags, got, want)
+		}
+	}
+}
+
 func TestSeccompPersonality(t *testing.T) {
 	p := seccomp()
 	for persona, want := range map[uint64]unix.Errno{
