@@ -264,6 +264,7 @@ func (o *object) change(v *Change) {
 	if v.Length != nil {
 		o.int("length", *v.Length)
 	}
+	o.flag("whiteout", v.Whiteout)
 	o.optional("errno", v.Errno)
 	o.flag("unresolved", v.Unresolved)
 	o.flag("truncated", v.Truncated)

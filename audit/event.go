@@ -230,7 +230,8 @@ type Change struct {
 	Mode      string    `json:"mode,omitempty"`  // octal
 	Owner     string    `json:"owner,omitempty"` // uid:gid inside the run; -1 leaves it
 	Length    *int64    `json:"length,omitempty"`
-	Errno     string    `json:"errno,omitempty"` // symbolic, empty on success
+	Whiteout  bool      `json:"whiteout,omitempty"` // the rename leaves a device 0:0 by the old name
+	Errno     string    `json:"errno,omitempty"`    // symbolic, empty on success
 
 	Unresolved bool `json:"unresolved,omitempty"`
 	Truncated  bool `json:"truncated,omitempty"` // a path or string was longer than what was kept

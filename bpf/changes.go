@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"proctor/audit"
 )
@@ -23,7 +24,7 @@ var changes = map[string]kernShape{
 
 	"rename":    {Act: actRename, Path: 1, To: 2},
 	"renameat":  {Act: actRename, Dir: 1, Path: 2, ToDir: 3, To: 4},
-	"renameat2": {Act: actRename, Dir: 1, Path: 2, ToDir: 3, To: 4, Flags: 5},
+	"renameat2": {Act: actRename, Dir: 1, Path: 2, ToDir: 3, To: 4, Flags: 5, Value2: 5},
 	"link":      {Act: actLink, Path: 1, To: 2},
 	"linkat":    {Act: actLink, Dir: 1, Path: 2, ToDir: 3, To: 4},
 	"symlink":   {Act: actSymlink, Path: 2, To: 1, ToIsText: 1},
@@ -136,6 +137,8 @@ func decodeChange(raw []byte) (*audit.Change, error) {
 		c.Length = &length
 	case audit.ChangeMkdir, audit.ChangeMknod, audit.ChangeMode:
 		c.Mode = fmt.Sprintf("%#o", v.Value&0o177777)
+	case audit.ChangeRename:
+		c.Whiteout = v.Value2&unix.RENAME_WHITEOUT != 0
 	case audit.ChangeOwner:
 		c.Owner = owner(uint32(v.Value>>32)) + ":" + owner(uint32(v.Value))
 	}

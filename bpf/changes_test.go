@@ -53,6 +53,9 @@ func actChanges(args []string) error {
 		func() error {
 			return unix.Renameat2(unix.AT_FDCWD, "moved", unix.AT_FDCWD, "soft", unix.RENAME_EXCHANGE)
 		},
+		func() error {
+			return unix.Renameat2(unix.AT_FDCWD, "empty", unix.AT_FDCWD, "left", unix.RENAME_WHITEOUT)
+		},
 		func() error { return unix.Chmod("f", 0o4755) },
 		func() error { return unix.Fchmod(fd, 0o600) },
 		func() error { return unix.Fchmodat(dirfd, dir[1:]+"/f", 0o640, 0) },
@@ -119,6 +122,7 @@ func changesMade(dir string) []audit.Change {
 		{Act: audit.ChangeSymlink, Path: "soft", Dir: d, Target: "not\xffutf8\n", Unresolved: true},
 		{Act: audit.ChangeRename, Path: "d/hard", Dir: d, To: d + "/moved", Unresolved: true},
 		{Act: audit.ChangeExchange, Path: "moved", Dir: d, To: "soft", ToDir: d, Unresolved: true},
+		{Act: audit.ChangeRename, Path: "empty", Dir: d, To: "left", ToDir: d, Whiteout: true, Unresolved: true},
 		{Act: audit.ChangeMode, Path: "f", Dir: d, Mode: "04755", Unresolved: true},
 		{Act: audit.ChangeMode, Path: d + "/f", Mode: "0600"},
 		{Act: audit.ChangeMode, Path: d[1:] + "/f", Dir: "/", Mode: "0640", Unresolved: true},

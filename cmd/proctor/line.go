@@ -191,6 +191,9 @@ func change(c *audit.Change) string {
 		s += " to " + quote(c.Target)
 	case c.To != "":
 		s += " to " + place(c.ToDir, c.To, false)
+		if c.Whiteout {
+			s += ", leaving a whiteout"
+		}
 	case c.Attribute != "":
 		s += " " + quote(c.Attribute)
 	case c.Mode != "":
