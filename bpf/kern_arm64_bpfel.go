@@ -183,13 +183,6 @@ type kernForkEvent struct {
 	ChildHost uint32
 }
 
-type kernGiven struct {
-	_     structs.HostLayout
-	Bytes [256]uint8
-	Size  int64
-	Hash  uint64
-}
-
 type kernGrant struct {
 	_      structs.HostLayout
 	Count  uint16
@@ -377,6 +370,8 @@ type kernRun struct {
 	Lost      [14]uint64
 	Armed     uint32
 	Watermark uint32
+	Shares    uint32
+	Unused    uint32
 }
 
 type kernSenderKey struct {
@@ -417,13 +412,11 @@ type kernSlotUse struct {
 	Opened       uint64
 	Inode        uint64
 	Seq          uint64
-	Name         uint64
 	Swapped      uint64
 	SwappedInode uint64
-	Opener       uint32
-	Swapper      uint32
-	ToLowest     uint32
-	Unused       uint32
+	Empty        uint64
+	Opener       uint64
+	Swapper      uint64
 }
 
 type kernSteerKey struct {
@@ -444,7 +437,6 @@ const (
 	kernMapExecRecords       = "exec_records"
 	kernMapExitedGroups      = "exited_groups"
 	kernMapFolds             = "folds"
-	kernMapGivens            = "givens"
 	kernMapGrants            = "grants"
 	kernMapNetRecords        = "net_records"
 	kernMapNumbers           = "numbers"
@@ -468,6 +460,7 @@ const (
 	kernProgExitBind         = "exit_bind"
 	kernProgExitChange       = "exit_change"
 	kernProgExitClone3       = "exit_clone3"
+	kernProgExitClose        = "exit_close"
 	kernProgExitDup          = "exit_dup"
 	kernProgExitDup3         = "exit_dup3"
 	kernProgExitExecve       = "exit_execve"
@@ -487,6 +480,7 @@ const (
 	kernProgRawBind          = "raw_bind"
 	kernProgRawChange        = "raw_change"
 	kernProgRawClone3        = "raw_clone3"
+	kernProgRawClose         = "raw_close"
 	kernProgRawDup           = "raw_dup"
 	kernProgRawDup3          = "raw_dup3"
 	kernProgRawExecve        = "raw_execve"
@@ -570,6 +564,7 @@ type kernProgramSpecs struct {
 	ExitBind        *ebpf.ProgramSpec `ebpf:"exit_bind"`
 	ExitChange      *ebpf.ProgramSpec `ebpf:"exit_change"`
 	ExitClone3      *ebpf.ProgramSpec `ebpf:"exit_clone3"`
+	ExitClose       *ebpf.ProgramSpec `ebpf:"exit_close"`
 	ExitDup         *ebpf.ProgramSpec `ebpf:"exit_dup"`
 	ExitDup3        *ebpf.ProgramSpec `ebpf:"exit_dup3"`
 	ExitExecve      *ebpf.ProgramSpec `ebpf:"exit_execve"`
@@ -589,6 +584,7 @@ type kernProgramSpecs struct {
 	RawBind         *ebpf.ProgramSpec `ebpf:"raw_bind"`
 	RawChange       *ebpf.ProgramSpec `ebpf:"raw_change"`
 	RawClone3       *ebpf.ProgramSpec `ebpf:"raw_clone3"`
+	RawClose        *ebpf.ProgramSpec `ebpf:"raw_close"`
 	RawDup          *ebpf.ProgramSpec `ebpf:"raw_dup"`
 	RawDup3         *ebpf.ProgramSpec `ebpf:"raw_dup3"`
 	RawExecve       *ebpf.ProgramSpec `ebpf:"raw_execve"`
@@ -619,7 +615,6 @@ type kernMapSpecs struct {
 	ExecRecords   *ebpf.MapSpec `ebpf:"exec_records"`
 	ExitedGroups  *ebpf.MapSpec `ebpf:"exited_groups"`
 	Folds         *ebpf.MapSpec `ebpf:"folds"`
-	Givens        *ebpf.MapSpec `ebpf:"givens"`
 	Grants        *ebpf.MapSpec `ebpf:"grants"`
 	NetRecords    *ebpf.MapSpec `ebpf:"net_records"`
 	Numbers       *ebpf.MapSpec `ebpf:"numbers"`
@@ -678,7 +673,6 @@ type kernMaps struct {
 	ExecRecords   *ebpf.Map `ebpf:"exec_records"`
 	ExitedGroups  *ebpf.Map `ebpf:"exited_groups"`
 	Folds         *ebpf.Map `ebpf:"folds"`
-	Givens        *ebpf.Map `ebpf:"givens"`
 	Grants        *ebpf.Map `ebpf:"grants"`
 	NetRecords    *ebpf.Map `ebpf:"net_records"`
 	Numbers       *ebpf.Map `ebpf:"numbers"`
@@ -702,7 +696,6 @@ func (m *kernMaps) Close() error {
 		m.ExecRecords,
 		m.ExitedGroups,
 		m.Folds,
-		m.Givens,
 		m.Grants,
 		m.NetRecords,
 		m.Numbers,
@@ -750,6 +743,7 @@ type kernPrograms struct {
 	ExitBind        *ebpf.Program `ebpf:"exit_bind"`
 	ExitChange      *ebpf.Program `ebpf:"exit_change"`
 	ExitClone3      *ebpf.Program `ebpf:"exit_clone3"`
+	ExitClose       *ebpf.Program `ebpf:"exit_close"`
 	ExitDup         *ebpf.Program `ebpf:"exit_dup"`
 	ExitDup3        *ebpf.Program `ebpf:"exit_dup3"`
 	ExitExecve      *ebpf.Program `ebpf:"exit_execve"`
@@ -769,6 +763,7 @@ type kernPrograms struct {
 	RawBind         *ebpf.Program `ebpf:"raw_bind"`
 	RawChange       *ebpf.Program `ebpf:"raw_change"`
 	RawClone3       *ebpf.Program `ebpf:"raw_clone3"`
+	RawClose        *ebpf.Program `ebpf:"raw_close"`
 	RawDup          *ebpf.Program `ebpf:"raw_dup"`
 	RawDup3         *ebpf.Program `ebpf:"raw_dup3"`
 	RawExecve       *ebpf.Program `ebpf:"raw_execve"`
@@ -801,6 +796,7 @@ func (p *kernPrograms) Close() error {
 		p.ExitBind,
 		p.ExitChange,
 		p.ExitClone3,
+		p.ExitClose,
 		p.ExitDup,
 		p.ExitDup3,
 		p.ExitExecve,
@@ -820,6 +816,7 @@ func (p *kernPrograms) Close() error {
 		p.RawBind,
 		p.RawChange,
 		p.RawClone3,
+		p.RawClose,
 		p.RawDup,
 		p.RawDup3,
 		p.RawExecve,

@@ -50,6 +50,7 @@ var acts = map[string]func(args []string) error{
 	"bind":     actBind,
 	"turns":    actTakeTurns,
 	"handover": actHandOver,
+	"idle":     actIdle,
 	"reuse":    actReuse,
 }
 

@@ -36,9 +36,9 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 	struct file *file = NULL;
 	struct open_event *event;
 	struct slot slot = {};
-	struct given *given = NULL;
-	bool shared, doubt = false, twice = false, vouched = false;
-	__u64 mark, seq, len, since = 0, looked = 0;
+	struct slot_use *use = NULL, before = {};
+	bool doubt = false;
+	__u64 mark, seq, len;
 	__u32 me = 0;
 
 	if (!record) {
@@ -52,11 +52,11 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 	event->result = result < 0 ? result : 0;
 	if (result >= 0) {
 		file = file_of(task, result);
-		looked = bpf_ktime_get_boot_ns();
 		if (!file)
 			count(COUNTER_DESCRIPTOR_GONE);
 		else
-			twice = at_another_number((__u64)file, result); /* at once: a path can take long to read */
+			/* At once: a path can take long to read. */
+			doubt = !one_reference(file) && at_another_number((__u64)file, result);
 	}
 	if (file) {
 		event->flags = READ(struct file, file, f_flags);
@@ -65,16 +65,18 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 		identify(file, &event->file);
 		file_path(file, record->data, &event->path);
 		mark = event->file.inode;
-		shared = shares_table(task, &slot);
 		slot.fd = result;
 		slot.file = (__u64)file;
 		/* Who exchanged it may have left the table since. */
-		shared = shared || bpf_map_lookup_elem(&slots, &slot);
-		given = shared ? read_given(name) : NULL;
-		since = last_act(task);
-		me = READ(struct task_struct, task, pid);
-		vouched = given && vouches(given, record->data, event->path.len);
-		doubt = twice || (given && doubtful(&slot, mark, given, me, since, looked, vouched));
+		if (shares_table(task, &slot) || (run->shares && bpf_map_lookup_elem(&slots, &slot))) {
+			run->shares = 1;
+			use = use_of(&slot);
+			me = READ(struct task_struct, task, pid);
+			if (use)
+				before = *use;
+		}
+		doubt = doubt || (use && doubtful(task, &slot, &before, mark, me)) ||
+			not_opened(&event->path, record->data, event->flags);
 	} else {
 		__builtin_memset(&event->file, 0, sizeof(event->file));
 		event->flags = flags;
@@ -94,7 +96,7 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 	pad(record->data, len);
 	describe(&event->head.who, task);
 	seq = send_act(id, run, &event->head, sizeof(*event) + len, EVENT_OPEN, mark);
-	if (given && remember(&slot, mark, given, seq, me, since, looked, vouched) && !doubt && seq)
+	if (use && remember(&slot, use, mark, &event->head, seq, me, &before) && !doubt && seq)
 		send_raced(id, run, task, seq);
 }
 

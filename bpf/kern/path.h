@@ -14,6 +14,7 @@ enum walk_limits {
 	WALK_STEPS = 4096, /* components and mounts: more than PATH_CAP can hold */
 	WALK_TRIES = 8,
 	SEEN_CAP = 2048, /* components that PATH_CAP can hold */
+	CHECKED_FIRST = 6, /* of them, without a loop's price: most paths have no more */
 };
 
 /* Filled from the end of bytes towards the front: the leaf comes first. at is here, and not
@@ -113,20 +114,37 @@ static long walk_step(__u32 step, struct walk *w)
 	return 0;
 }
 
-/* Whether a name or a parent that was read has changed since. */
+/* Checks whether a name or a parent that was read has changed since. Returns 1 when there is nothing
+ * more to check. */
+static __always_inline long check_one(struct path_buffer *buffer, __u32 i)
+{
+	__u32 seq;
+
+	if (i >= SEEN_CAP || i >= buffer->seen)
+		return 1;
+	seq = buffer->sequences[i];
+	if (!(seq & 1) && sequence((struct dentry *)buffer->dentries[i]) == seq)
+		return 0;
+	buffer->moved = 1;
+	return 1;
+}
+
 static long check_step(__u32 step, void *unused)
 {
 	__u32 zero = 0;
 	struct path_buffer *buffer = bpf_map_lookup_elem(&path_buffers, &zero);
-	__u32 seq;
 
-	if (!buffer || step >= SEEN_CAP || step >= buffer->seen)
-		return 1;
-	seq = buffer->sequences[step];
-	if (!(seq & 1) && sequence((struct dentry *)buffer->dentries[step]) == seq)
-		return 0;
-	buffer->moved = 1;
-	return 1;
+	return !buffer || check_one(buffer, CHECKED_FIRST + step) ? 1 : 0;
+}
+
+static __always_inline void check(struct path_buffer *buffer)
+{
+	__u32 i;
+
+	for (i = 0; i < CHECKED_FIRST; i++)
+		if (check_one(buffer, i))
+			return;
+	bpf_loop(SEEN_CAP - CHECKED_FIRST, check_step, NULL, 0);
 }
 
 /* A file whose dentry hangs in no tree. Writes its identity and its name. */
@@ -212,7 +230,7 @@ __noinline int place_path(struct place *place, struct part *part, struct path_pa
 		buffer->seen = buffer->moved = 0;
 		bpf_loop(WALK_STEPS, walk_step, &w, 0);
 		READ_BARRIER();
-		bpf_loop(SEEN_CAP, check_step, NULL, 0);
+		check(buffer);
 		if (!buffer->moved)
 			break;
 	}

@@ -117,6 +117,7 @@ int executed(__u64 *ctx)
 	struct exec_record *record;
 	struct exec_event *event;
 	struct task_struct *task;
+	struct folds *acts;
 	const char *name;
 	struct mm_struct *mm;
 	struct fs_struct *fs;
@@ -172,6 +173,12 @@ int executed(__u64 *ctx)
 	note_doubt(run, event->file.marks | event->cwd.marks);
 	at = at_most(at, sizeof(record->data));
 	send(id, run, &event->head, sizeof(*event) + at, EVENT_EXEC);
+	/* What is closed by it was closed by no call: what had been at those numbers is history. */
+	acts = bpf_task_storage_get(&folds, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (acts)
+		acts->last = event->head.time;
+	else
+		count(COUNTER_FOLD_MISSING);
 	return 0;
 }
 

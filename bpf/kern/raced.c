@@ -6,7 +6,7 @@
  * with, or NULL; kept says that the file is there still, so that an open which was taken in by the
  * dup has found it at two numbers. */
 static __always_inline void swapped(__u64 id, struct run *run, struct task_struct *task, struct slot *slot,
-				    struct slot_use *origin, bool kept, bool to_lowest, __u64 now)
+				    struct slot_use *origin, bool kept, __u64 now)
 {
 	struct slot_use *use = use_of(slot);
 	__u64 inode = inode_of((struct file *)slot->file);
@@ -15,13 +15,12 @@ static __always_inline void swapped(__u64 id, struct run *run, struct task_struc
 	if (!use)
 		return;
 	use->swapper = READ(struct task_struct, task, pid);
-	use->to_lowest = to_lowest;
 	use->swapped_inode = inode;
 	use->swapped = now;
 	if (kept)
 		return;
 	/* If an open was recorded with it, that was looked at too late. The addition is a barrier, as in
-	 * swapped_in: of two programs that meet, one sees what the other wrote. */
+	 * remember. */
 	seq = __sync_fetch_and_add(&use->seq, 0);
 	if (!seq || use->opener == use->swapper || now - use->opened > SLOT_AGE)
 		return;
@@ -35,7 +34,7 @@ static __always_inline void swapped(__u64 id, struct run *run, struct task_struc
 }
 
 /* A call that has put a file at another number, in a table that is shared: see raced.h. */
-static __always_inline int duplicated(long ret, bool to_lowest)
+static __always_inline int duplicated(long ret)
 {
 	struct slot slot = {}, from = {};
 	struct slot_use *origin = NULL;
@@ -53,6 +52,7 @@ static __always_inline int duplicated(long ret, bool to_lowest)
 	task = bpf_get_current_task_btf();
 	if (!shares_table(task, &slot))
 		return 0;
+	run->shares = 1;
 	now = bpf_ktime_get_boot_ns();
 	slot.fd = ret;
 	regs = registers(task);
@@ -65,31 +65,31 @@ static __always_inline int duplicated(long ret, bool to_lowest)
 	file = file_of(task, slot.fd);
 	if (from.file) {
 		slot.file = from.file;
-		swapped(id, run, task, &slot, origin, (__u64)file == from.file, to_lowest, now);
+		swapped(id, run, task, &slot, origin, (__u64)file == from.file, now);
 	}
 	/* The number that it came from may be another's by now, but then this one is not yet. */
 	if (file && (__u64)file != from.file) {
 		slot.file = (__u64)file;
-		swapped(id, run, task, &slot, NULL, false, to_lowest, now);
+		swapped(id, run, task, &slot, NULL, false, now);
 	}
 	return 0;
 }
 
 AT_EXIT(dup3, dup3)
 {
-	return duplicated(ret, false);
+	return duplicated(ret);
 }
 
 #if defined(__TARGET_ARCH_x86)
 AT_EXIT(dup2, dup2)
 {
-	return duplicated(ret, false);
+	return duplicated(ret);
 }
 #endif
 
 AT_EXIT(dup, dup)
 {
-	return duplicated(ret, true);
+	return duplicated(ret);
 }
 
 AT_EXIT(fcntl, fcntl)
@@ -108,5 +108,34 @@ AT_EXIT(fcntl, fcntl)
 	command = ARG2(regs);
 	if (command != F_DUPFD && command != F_DUPFD_CLOEXEC)
 		return 0;
-	return duplicated(ret, true);
+	return duplicated(ret);
+}
+
+/* What was put at a number is gone from there when that is found empty after a close. The time is from
+ * before the look: what comes there later is noted later. */
+AT_EXIT(close, close)
+{
+	struct slot number = {};
+	struct task_struct *task;
+	struct slot_use *use;
+	struct pt_regs *regs;
+	struct run *run;
+	__u64 now, id;
+
+	run = current_run(&id);
+	if (!run || !run->shares)
+		return 0;
+	task = bpf_get_current_task_btf();
+	regs = registers(task);
+	if (!regs)
+		return 0; /* counted */
+	number.files = (__u64)READ(struct task_struct, task, files);
+	number.fd = (__u32)ARG1(regs);
+	now = bpf_ktime_get_boot_ns();
+	if (file_of(task, number.fd))
+		return 0;
+	use = use_of(&number);
+	if (use)
+		use->empty = now;
+	return 0;
 }

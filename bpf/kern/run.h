@@ -57,6 +57,8 @@ struct run {
 	__u64 lost[EVENT_KINDS]; /* events that had a number and found no room */
 	__u32 armed; /* 0: only what is refused is recorded */
 	__u32 watermark; /* bytes waiting from which the reader is woken */
+	__u32 shares; /* one of its descriptor tables was shared: raced.h has something to say */
+	__u32 unused;
 };
 
 /* Depth of a run's cgroup. Read from the kernel by the loader (level.c): every task
