@@ -73,7 +73,7 @@ func set(names []string) map[string]bool {
 }
 
 // elsewhere are calls that a box may not make, or not always, and that other programs look at.
-var elsewhere = []string{"socket", "socketpair", "clone3"}
+var elsewhere = []string{"socket", "socketpair", "clone3", "fcntl"}
 
 // chooseForm leaves those programs that see the exits of calls in the one form or in the other. It
 // returns the ones at tracepoints, which say where both belong.
@@ -99,14 +99,20 @@ func chooseForm(spec *ebpf.CollectionSpec, allExits bool) map[string]*ebpf.Progr
 	return traced
 }
 
-// byNumber says which program is for which call; places are the programs at tracepoints.
-func byNumber(places map[string]*ebpf.ProgramSpec, permitted, traced map[string]bool) map[uint32]string {
+// byNumber says which program is for which call; places are the programs at tracepoints. There is
+// no place for two.
+func byNumber(places map[string]*ebpf.ProgramSpec, permitted, traced map[string]bool) (map[uint32]string, error) {
 	programs := map[uint32]string{}
 	for name, spec := range places {
 		for _, call := range calls(name, spec.AttachTo, permitted, traced) {
-			if number, known := native.SyscallNames[callOf(call)]; known {
-				programs[uint32(number)] = rawForm + strings.TrimPrefix(name, traceForm)
+			number, known := native.SyscallNames[callOf(call)]
+			if !known {
+				continue
 			}
+			if other, taken := programs[uint32(number)]; taken {
+				return nil, fmt.Errorf("at the exit of %s are %s and %s: one has to do for both", call, name, other)
+			}
+			programs[uint32(number)] = rawForm + strings.TrimPrefix(name, traceForm)
 		}
 	}
 	// A call that is too new to have a name here is none that a box may make.
@@ -115,7 +121,7 @@ func byNumber(places map[string]*ebpf.ProgramSpec, permitted, traced map[string]
 			programs[number] = kernProgRawRefused
 		}
 	}
-	return programs
+	return programs, nil
 }
 
 const maxCalls = uint32(kernMapLimitsMAX_CALLS)

@@ -122,7 +122,10 @@ func (s *Sensor) load(events *tracefs) error {
 		return err
 	}
 	permitted := set(s.opts.Permitted)
-	programs := byNumber(chooseForm(spec, s.allExits), permitted, traced)
+	programs, err := byNumber(chooseForm(spec, s.allExits), permitted, traced)
+	if err != nil {
+		return err
+	}
 	if err := watch(spec, programs); err != nil {
 		return err
 	}

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+#include "calls.h"
 #include "exits.h"
 #include "raced.h"
 
@@ -99,6 +100,8 @@ AT_EXIT(fcntl, fcntl)
 	__u32 command;
 	__u64 id;
 
+	if (ret < 0)
+		return refused(ret, nr, false, false);
 	run = current_run(&id);
 	if (!run || !run->armed)
 		return 0;
