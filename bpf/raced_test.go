@@ -161,7 +161,7 @@ func TestSwappedDescriptorIsNamedOrDoubted(t *testing.T) {
 	const (
 		n      = 20_000 // opens in a turn
 		enough = 10     // of them in doubt: the exchange hit the instant so often
-		turns  = 20
+		turns  = 60
 	)
 	for how := range swaps {
 		t.Run(how, func(t *testing.T) {
