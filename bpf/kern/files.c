@@ -74,6 +74,8 @@ static __always_inline void opened(long result, __s32 dirfd, const void *name, _
 			me = READ(struct task_struct, task, pid);
 			if (use)
 				before = *use;
+			else
+				doubt = true;
 		}
 		doubt = doubt || (use && doubtful(task, &slot, &before, mark, me)) ||
 			not_opened(&event->path, record->data, event->flags);
