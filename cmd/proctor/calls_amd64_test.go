@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/elastic/go-seccomp-bpf/arch"
@@ -19,6 +20,9 @@ import (
 
 // The numbers of calls are tried up to some that are still to come.
 const lastCall = 600
+
+// stopped is an error that the kernel does not have: what would have reached it is answered so.
+const stopped = unix.Errno(1234)
 
 // passed is the answer to a call that the kernel would have had.
 const passed = unix.Errno(0)
@@ -110,6 +114,10 @@ func arguedCalls(info *arch.Info) []argued {
 				}
 			}
 		}
+		for bit := range 8 {
+			flag := uint64(1) << bit
+			list = append(list, argued{[]uint64{number("seccomp"), unix.SECCOMP_SET_MODE_FILTER, flag | high}, answer(flag != unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)})
+		}
 		for command := range uint64(1100) {
 			list = append(list, argued{[]uint64{number("fcntl"), 0, command | high}, answer(slices.Contains(fcntls, command))})
 		}
@@ -133,7 +141,33 @@ func arguedCalls(info *arch.Info) []argued {
 // TestSystemCalls makes every call there is by its number, in each of the processor's ABIs, and
 // compares what comes of it with the list of docs/privilege.md.
 func TestSystemCalls(t *testing.T) {
-	s := root(t)
+	testenv.Root(t)
+	testenv.LeakCheck(t)
+	var answered sync.WaitGroup
+	s := prepareSupervisor(t)
+	s.startWith = func(s *supervisor) error {
+		ours, err := listened(s, filterMarked)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(ours)
+		err = s.cmd.Start()
+		closeAll(s.cmd.ExtraFiles)
+		if err != nil {
+			return err
+		}
+		return takeListener(ours, &answered, func(*notification) unix.Errno { return stopped })
+	}
+	s.images = pickImages(t, testenv.Dir(t), "python-data")
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+		answered.Wait()
+	})
 	info := arch.X86_64
 	written, argued := writtenCalls(t, info), arguedCalls(info)
 	var all, numbers []int
