@@ -63,8 +63,8 @@ type Sensor struct {
 // new ones. Runs that the earlier process watched are unknown to the new programs, which
 // refuse them everything.
 func Open(opts Options) (_ *Sensor, err error) {
-	if opts.Cgroup == "" || opts.Dir == "" {
-		return nil, errors.New("sensor: Cgroup and Dir must be given")
+	if opts.Cgroup == "" || opts.Dir == "" || len(opts.Permitted) == 0 {
+		return nil, errors.New("sensor: Cgroup, Dir and Permitted must be given")
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)

@@ -17,6 +17,7 @@ import (
 
 	"proctor/audit"
 	"proctor/bpf"
+	"proctor/supervisor/container"
 	"proctor/testenv"
 )
 
@@ -166,7 +167,7 @@ func TestSeveredLinkIsFoundAndRepaired(t *testing.T) {
 func TestRemoveLeavesNothing(t *testing.T) {
 	testenv.Root(t)
 	testenv.LeakCheck(t)
-	opts := bpf.Options{Cgroup: parentCgroup(t), Dir: testenv.Dir(t)}
+	opts := bpf.Options{Cgroup: parentCgroup(t), Dir: testenv.Dir(t), Permitted: container.Permitted()}
 	s, err := bpf.Open(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -403,8 +404,9 @@ func TestOpenRefusesNonsense(t *testing.T) {
 	testenv.Root(t)
 	for _, o := range []bpf.Options{
 		{},
-		{Cgroup: "/sys/fs/cgroup/proctor-test-missing", Dir: testenv.Dir(t)},
-		{Cgroup: "/tmp", Dir: testenv.Dir(t)},
+		{Cgroup: parentCgroup(t), Dir: testenv.Dir(t)},
+		{Cgroup: "/sys/fs/cgroup/proctor-test-missing", Dir: testenv.Dir(t), Permitted: container.Permitted()},
+		{Cgroup: "/tmp", Dir: testenv.Dir(t), Permitted: container.Permitted()},
 	} {
 		if s, err := bpf.Open(o); err == nil {
 			t.Errorf("Open(%+v) works", o)

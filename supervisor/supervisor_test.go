@@ -21,6 +21,7 @@ import (
 	"proctor/bpf"
 	"proctor/supervisor/box"
 	"proctor/supervisor/cgroup"
+	"proctor/supervisor/container"
 	"proctor/supervisor/turns"
 	"proctor/testenv"
 )
@@ -140,7 +141,7 @@ func sensor(t *testing.T) *bpf.Sensor {
 	must(t, err)
 	parent := testenv.Cgroup(t)
 	must(t, cgroups.MakeParent(parent))
-	s, err := bpf.Open(bpf.Options{Cgroup: cgroups.Unified(parent), Dir: testenv.Dir(t), Logger: testenv.Logger(t)})
+	s, err := bpf.Open(bpf.Options{Cgroup: cgroups.Unified(parent), Dir: testenv.Dir(t), Permitted: container.Permitted(), Logger: testenv.Logger(t)})
 	must(t, err)
 	t.Cleanup(func() {
 		if err := s.Remove(); err != nil {
