@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"proctor/audit"
+	"proctor/supervisor/container"
 )
 
 // A flood is a kernel program that sends records of opens to a run's ring, as the open
@@ -128,7 +129,7 @@ func sensorForBench(b *testing.B) (*Sensor, uint64) {
 			b.Error(err)
 		}
 	})
-	s, err := Open(Options{Cgroup: parent, Dir: b.TempDir()})
+	s, err := Open(Options{Cgroup: parent, Dir: b.TempDir(), Permitted: container.Permitted()})
 	if err != nil {
 		b.Fatal(err)
 	}
